@@ -1,0 +1,43 @@
+"""Every exception this package raises.
+
+    GuardError
+    ├── StoreError
+    │   ├── StoreInUse            a live owner holds the key
+    │   ├── StoreOwnershipLost    another owner took the key over
+    │   ├── StoreDamaged          foreign, newer or corrupt: refused, never replaced
+    │   └── StoreWriteError       disk full or failed: the call was not sent
+    └── ConnectionClosed          the guarded connection is closed
+
+What the guard concludes about a call is a value (`CallInDoubt`), not one of these.
+"""
+
+from __future__ import annotations
+
+
+class GuardError(Exception):
+    """Base of every error raised by this package."""
+
+
+class StoreError(GuardError):
+    """The store cannot do what was asked."""
+
+
+class StoreInUse(StoreError):
+    """Another live Guard owns this key: use another `key`, or stop the other owner first."""
+
+
+class StoreOwnershipLost(StoreError):
+    """Another owner took this key over; this connection may write no more. Connect again to claim it."""
+
+
+class StoreDamaged(StoreError):
+    """The file is not a store of ours, is newer than this version, or is corrupt. It was left as it is:
+    move it away, or point `SQLiteStore` at another path."""
+
+
+class StoreWriteError(StoreError):
+    """The write failed and nothing of it was kept. A call that needed it was not sent."""
+
+
+class ConnectionClosed(GuardError):
+    """The guarded connection is closed; open another with `guard.connect()`."""

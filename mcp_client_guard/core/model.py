@@ -1,0 +1,153 @@
+"""The vocabulary: identities, judgements, what the shell tells the core and what the core orders."""
+
+from __future__ import annotations
+
+from enum import Enum
+from hashlib import blake2b
+from typing import Any, Union
+
+from attrs import field, frozen
+
+JSON = dict[str, Any]
+
+
+# --- identities -----------------------------------------------------------------------------------
+
+
+class Generation(Enum):
+    """How messages travel (DESIGN §6)."""
+
+    STREAMABLE_HTTP = "streamable-http"
+    STATELESS_HTTP = "stateless-http"
+
+
+@frozen
+class Seen:
+    """One row of a trail: what we remember of an event."""
+
+    event_id: str | None
+    digest: bytes
+
+    @classmethod
+    def from_row(cls, event_id: object, digest: object) -> Seen:
+        """From storage; refuses anything that `digest_of` cannot have made."""
+        if event_id is not None and not isinstance(event_id, str):
+            raise ValueError(f"event ID must be text or NULL, not {type(event_id).__name__}")
+        if not isinstance(digest, bytes) or len(digest) != DIGEST_SIZE:
+            raise ValueError(f"digest must be {DIGEST_SIZE} bytes")
+        return cls(event_id, digest)
+
+
+DIGEST_SIZE = 16
+
+
+def digest_of(data: bytes) -> bytes:
+    """128-bit BLAKE2b of the raw `data` bytes of an event."""
+    return blake2b(data, digest_size=DIGEST_SIZE).digest()
+
+
+def fingerprint(secret: str | None, salt: str = "") -> str:
+    """What people are shown instead of a session ID or an event ID: eight hex digits, not reversible."""
+    if secret is None:
+        return "-"
+    return blake2b(secret.encode("utf-8", "surrogatepass"), digest_size=4, key=salt.encode()[:64]).hexdigest()
+
+
+# --- judgements -----------------------------------------------------------------------------------
+
+
+class Grade(Enum):
+    """How well a resume was proven (DESIGN §4)."""
+
+    PROVEN = "proven"
+    CONSISTENT = "consistent"
+    UNVERIFIED = "unverified"
+    BROKEN = "broken"
+
+
+@frozen
+class Evidence:
+    """A judgement on a stream after a resume, and why."""
+
+    grade: Grade
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.grade.name}({self.why})"
+
+
+class Outcome(Enum):
+    """What became of a call (DESIGN §5). Every call ends in exactly one."""
+
+    COMPLETED = "completed"
+    RECOVERED = "recovered"
+    NOT_EXECUTED = "not_executed"
+    RESENT = "resent"
+    IN_DOUBT = "in_doubt"
+    CANCELLED = "cancelled"
+
+
+# --- records: what a store is asked to keep -------------------------------------------------------
+
+
+@frozen
+class SessionOpened:
+    """An `initialize` succeeded. The session ID is a credential and stays out of the repr."""
+
+    incarnation: int
+    generation: Generation
+    session_id: str | None = field(repr=False)
+    protocol_version: str | None
+    initialize_params: JSON = field(repr=False)
+    initialize_result: JSON = field(repr=False)
+
+
+@frozen
+class SessionEnded:
+    """The session of this incarnation is over, for the reason given."""
+
+    incarnation: int
+    reason: str
+
+
+@frozen
+class CursorMoved:
+    """The newest drained rows of a stream, at most eight, newest last."""
+
+    incarnation: int
+    stream: str
+    rows: tuple[Seen, ...] = field(repr=False)
+
+
+@frozen
+class CursorDropped:
+    """This stream has no cursor any more."""
+
+    incarnation: int
+    stream: str
+
+
+@frozen
+class CallSent:
+    """A ledger row, written before the first byte of its request."""
+
+    incarnation: int
+    wire_id: int
+    method: str
+    tool: str | None
+    call_key: str
+    arguments_digest: bytes = field(repr=False)
+    may_have_side_effects: bool
+
+
+@frozen
+class CallSettled:
+    """The outcome of a ledger row."""
+
+    incarnation: int
+    wire_id: int
+    outcome: Outcome
+    reason: str
+
+
+Record = Union[SessionOpened, SessionEnded, CursorMoved, CursorDropped, CallSent, CallSettled]

@@ -1,0 +1,97 @@
+"""Where the ledger and the cursors are kept: an async protocol with two implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from attrs import field, frozen
+
+from mcp_client_guard.core.model import JSON, Generation, Outcome, Record, Seen
+
+__all__ = ["Claim", "Store", "StoredCall", "StoredSession"]
+
+
+@frozen
+class StoredCall:
+    """A ledger row as a reader sees it. Times are seconds since the Unix epoch, stamped by the store."""
+
+    key: str
+    slot: int
+    incarnation: int
+    wire_id: int
+    method: str
+    tool: str | None
+    call_key: str
+    arguments_digest: bytes = field(repr=False)
+    may_have_side_effects: bool
+    sent_at: float
+    outcome: Outcome | None
+    """None: in flight, or left without an outcome by a process that died (then it is in doubt)."""
+    reason: str | None
+    settled_at: float | None
+
+
+@frozen
+class StoredSession:
+    """A session record as a reader sees it, with its cursors by stream name."""
+
+    key: str
+    slot: int
+    incarnation: int
+    generation: Generation
+    origin: str
+    principal: str | None
+    session_id: str | None = field(repr=False)
+    protocol_version: str | None
+    initialize_params: JSON = field(repr=False)
+    initialize_result: JSON = field(repr=False)
+    opened_at: float
+    ended_at: float | None
+    end_reason: str | None
+    cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
+
+
+class Claim(Protocol):
+    """Exclusive ownership of one connection key, until released or superseded."""
+
+    async def new_slot(self) -> int:
+        """A slot number never used before under this key."""
+        ...
+
+    async def write(self, slot: int, records: Sequence[Record], *, durable: bool = False) -> None:
+        """Keep `records`, in order, all or none.
+
+        With `durable=True` they have survived a power loss when this returns (S7, S12). Without, they
+        survive the death of the process, and the write may share a later group.
+
+        Raises:
+            StoreWriteError: the disk is full or failed; nothing of `records` was kept.
+            StoreOwnershipLost: another owner has taken the key over; nothing was kept.
+        """
+        ...
+
+    async def release(self) -> None:
+        """Give the key up. Idempotent."""
+        ...
+
+
+class Store(Protocol):
+    """Keeps ledgers and cursors of many connection keys. Bound to no event loop until first used."""
+
+    async def claim(self, key: str, *, origin: str, principal: str | None) -> Claim:
+        """Become the one owner of `key`.
+
+        Raises:
+            StoreInUse: a live owner holds the key, in this or another process. Raised at once.
+            StoreDamaged: the file is foreign, newer than this version, or corrupt; it is left as it is.
+        """
+        ...
+
+    async def calls(self, key: str | None = None) -> list[StoredCall]:
+        """Every ledger row (of `key`), oldest first. Works while another process owns the key."""
+        ...
+
+    async def sessions(self, key: str | None = None) -> list[StoredSession]:
+        """Every session record (of `key`), oldest first. Works while another process owns the key."""
+        ...
