@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the tests need from npm, in the layout they expect (see README.md here):
+# Installs what the tests need from npm, in the layout they expect:
 #   <dir>/node_modules      node 22 and the TypeScript reference server
 #   <dir>/c16, <dir>/c20    the two versions of the official conformance runner
 # <dir> is $1, else $MCP_GUARD_NODE_DIR, else .venvs/node in this repository. A part that is there already is kept.
