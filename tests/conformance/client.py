@@ -17,12 +17,7 @@ from typing import Any
 
 import anyio
 import mcp
-from mcp import ClientSession
-
-try:
-    from mcp import types
-except ImportError:
-    import mcp_types as types
+from mcp import ClientSession, types
 
 Scenario = Callable[[Any], Awaitable[None]]
 SCENARIOS: dict[str, Scenario] = {}
