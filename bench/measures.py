@@ -1,0 +1,166 @@
+"""The measures: each runs one contestant once, on a connection of its own, and returns numbers by name."""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import httpx
+from mcp import ClientSession
+
+from bench.contestants import Contestant, clock, host_on
+
+Numbers = dict[str, float]
+Measure = Callable[[Contestant, str], Awaitable[Numbers]]
+
+SMALL, BIG = 100, 10_000  # bytes of JSON in one event
+WARM_UP = 50  # events
+RETRY_MS = 50
+
+
+async def drain(contestant: Contestant, url: str, *, n: int, size: int) -> Numbers:
+    """A stream of `n` events taken from the read stream: events per second, CPU of this process per event."""
+    async with host_on(contestant, url) as host:
+        await host_warm_up(host, n, size)
+        request = host.prepare_call("stream", n=n, size=size, prefix="s")
+        gc.collect()
+        start, cpu = clock(), time.process_time()
+        await host.send(request)
+        for _ in range(n):
+            await host.take()
+        await host.response_to(request)
+        wall, cpu = clock() - start, time.process_time() - cpu
+    return {"events_per_s": n / wall, "cpu_us_per_event": cpu / n * 1e6}
+
+
+async def host_warm_up(host: Any, n: int, size: int) -> None:
+    """Opens the connection, and lets the server prepare the bytes of the measured call."""
+    for tool, arguments in (
+        ("prepare", {"n": n, "size": size, "prefix": "s"}),
+        ("stream", {"n": WARM_UP, "size": size, "prefix": "w"}),
+    ):
+        request = host.prepare_call(tool, **arguments)
+        await host.send(request)
+        await host.response_to(request)
+
+
+async def drain_session(contestant: Contestant, url: str, *, n: int, size: int) -> Numbers:
+    """The same through a whole ClientSession with a logging callback."""
+    taken = 0
+    all_taken = anyio.Event()
+
+    async def count_one(_params: Any) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == WARM_UP + n:
+            all_taken.set()
+
+    async with (
+        contestant(url) as (read, write),
+        ClientSession(read, write, logging_callback=count_one) as session,
+    ):
+        await session.initialize()
+        await session.call_tool("prepare", {"n": n, "size": size, "prefix": "s"})
+        await session.call_tool("stream", {"n": WARM_UP, "size": size, "prefix": "w"})
+        gc.collect()
+        start = clock()
+        await session.call_tool("stream", {"n": n, "size": size, "prefix": "s"})
+        await all_taken.wait()  # SDK 2.x may still be handling the last ones when the call returns
+        wall = clock() - start
+    return {"events_per_s": n / wall}
+
+
+async def calls(contestant: Contestant, url: str, *, n: int, tool: str) -> Numbers:
+    """`n` calls one after the other, from the write stream to the response on the read stream."""
+    async with host_on(contestant, url) as host:
+        requests = [host.prepare_call(tool) for _ in range(n + 10)]
+        times = []
+        gc.collect()
+        for request in requests:
+            start = clock()
+            await host.send(request)
+            await host.response_to(request)
+            times.append(clock() - start)
+    times = sorted(times[10:])
+    return {"p50_ms": statistics.median(times) * 1e3, "p99_ms": times[int(len(times) * 0.99)] * 1e3}
+
+
+async def resume(contestant: Contestant, url: str, *, n: int) -> Numbers:
+    """From the cut to the first new event in the caller's hands, less the `retry:` wait; median of `n`."""
+    beyond, asked, served = [], [], []
+    async with host_on(contestant, url) as host:
+        for _ in range(n):
+            request = host.prepare_call("cut", n=20, k=10, retry=RETRY_MS)
+            await host.send(request)
+            for _ in range(11):
+                await host.take()
+            first_new = clock()
+            await host.response_to(request)
+            times = await server_times(host)
+            beyond.append(first_new - times["cut_at"] - RETRY_MS / 1e3)
+            asked.append(times["resumed_at"] - times["cut_at"] - RETRY_MS / 1e3)
+            served.append(first_new - times["resumed_at"])
+    return {
+        "beyond_retry_ms": statistics.median(beyond) * 1e3,
+        "asked_beyond_retry_ms": statistics.median(asked) * 1e3,
+        "served_ms": statistics.median(served) * 1e3,
+    }
+
+
+async def server_times(host: Any) -> dict[str, float]:
+    request = host.prepare_call("times")
+    await host.send(request)
+    response = await host.response_to(request)
+    times: dict[str, float] = json.loads(response.result["content"][0]["text"])
+    return times
+
+
+async def concurrent(contestant: Contestant, url: str, *, n: int) -> Numbers:
+    """`n` calls at once, answered by SSE: from the first send to the last response."""
+    async with host_on(contestant, url) as host:
+        requests = [host.prepare_call("sse") for _ in range(n)]
+        gc.collect()
+        start = clock()
+        async with anyio.create_task_group() as tasks:
+            for request in requests:
+                tasks.start_soon(host.send, request)
+            await host.responses_to(requests)
+        wall = clock() - start
+    return {"total_ms": wall * 1e3}
+
+
+async def round_trip(url: str, n: int) -> Numbers:
+    """A JSON call on httpx alone: what no transport on httpx can beat, and the unit of the resume target."""
+    call = {"name": "json", "arguments": {}}
+    times = []
+    async with httpx.AsyncClient() as client:
+        for request_id in range(n + 10):
+            start = clock()
+            message = {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": call}
+            json.loads((await client.post(url, json=message)).content)
+            times.append(clock() - start)
+    return {"p50_ms": statistics.median(times[10:]) * 1e3}
+
+
+def measures(scale: float) -> dict[str, Measure]:
+    """All measures by name; `scale` 1 is the quick run."""
+
+    def times(count: int, least: int) -> int:
+        return max(least, round(count * scale))
+
+    return {
+        "events 100 B": partial(drain, n=times(6_000, 100), size=SMALL),
+        "events 10 kB": partial(drain, n=times(1_200, 20), size=BIG),
+        "events 100 B, ClientSession": partial(drain_session, n=times(2_500, 100), size=SMALL),
+        "events 10 kB, ClientSession": partial(drain_session, n=times(600, 20), size=BIG),
+        "call, SSE answer": partial(calls, n=times(150, 10), tool="sse"),
+        "call, JSON answer": partial(calls, n=times(150, 10), tool="json"),
+        "resume": partial(resume, n=times(3, 1)),
+        "500 calls at once": partial(concurrent, n=min(500, times(500, 20))),
+    }
