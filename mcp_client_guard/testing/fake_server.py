@@ -1,0 +1,453 @@
+"""An HTTP/1.1 server whose every byte is written by the test.
+
+    async def handler(request: Request, reply: Reply) -> None:
+        await reply.play(sse_head(), chunk(sse_event(id="p1", data="", retry=50)), How.RST)
+
+    async with FakeServer(handler) as server:
+        ...  # point the client at server.url
+        assert [r.method for r in server.requests] == ["POST", "GET"]
+
+A handler that returns leaves the connection open if what it wrote is a whole response, and closes it with a
+FIN if not. An exception in a handler leaves the `async with` block: a failed assertion there fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+from attrs import frozen
+
+from ._http1 import MessageReader, Request
+from ._sockets import Closed, Listener, Socket
+from .proxy import How
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+END_OF_CHUNKS = b"0\r\n\r\n"
+"""Ends a chunked response; without it the client sees a cut."""
+
+
+def http_response(
+    status: int = 200, body: bytes = b"", *, headers: Mapping[str, str] | None = None, length: bool = True
+) -> bytes:
+    """A response with `Content-Length`; if `length` is false, one that lasts until the connection closes."""
+    fields = {"content-length": str(len(body))} if length else {}
+    lines = [f"HTTP/1.1 {status} Scripted", *(f"{k}: {v}" for k, v in {**fields, **(headers or {})}.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def json_response(
+    message: Any, *, status: int = 200, session: str | None = None, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """A whole response with a JSON body."""
+    extra = {"content-type": "application/json", **_session(session), **(headers or {})}
+    return http_response(status, json.dumps(message).encode(), headers=extra)
+
+
+def sse_head(
+    *, session: str | None = None, chunked: bool = True, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """The head of an event stream: its events go in `chunk()`s, or bare until the close if not `chunked`."""
+    framing = {"transfer-encoding": "chunked"} if chunked else {}
+    extra = {"content-type": "text/event-stream", **framing, **_session(session), **(headers or {})}
+    return http_response(headers=extra, length=False)
+
+
+def sse_response(*events: bytes, session: str | None = None, headers: Mapping[str, str] | None = None) -> bytes:
+    """A whole event stream with `Content-Length`."""
+    extra = {"content-type": "text/event-stream", **_session(session), **(headers or {})}
+    return http_response(body=b"".join(events), headers=extra)
+
+
+def sse_event(
+    data: Any = None, *, id: str | None = None, retry: int | str | None = None, event: str | None = None
+) -> bytes:
+    """One event with its blank line. Text and bytes go as they are, the rest as JSON; None: no `data`."""
+    lines = []
+    if event is not None:
+        lines.append(f"event: {event}".encode())
+    if id is not None:
+        lines.append(f"id: {id}".encode())
+    if retry is not None:
+        lines.append(f"retry: {retry}".encode())
+    if data is not None:
+        lines.append(b"data: " + _data(data))
+    return b"\n".join(lines) + b"\n\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """`data` as one chunk of a chunked body."""
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def _data(data: Any) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    return (data if isinstance(data, str) else json.dumps(data)).encode()
+
+
+def _session(session: str | None) -> dict[str, str]:
+    return {} if session is None else {"mcp-session-id": session}
+
+
+# --- JSON-RPC -------------------------------------------------------------------------------------
+
+
+def result(request_id: Any, value: Any) -> dict[str, Any]:
+    """A JSON-RPC response."""
+    return {"jsonrpc": "2.0", "id": request_id, "result": value}
+
+
+def error(request_id: Any, code: int, message: str) -> dict[str, Any]:
+    """A JSON-RPC error response."""
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
+
+
+def notification(method: str, **params: Any) -> dict[str, Any]:
+    """A JSON-RPC notification."""
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+def tool_result(request_id: Any, text: str, *, is_error: bool = False) -> dict[str, Any]:
+    """The response to a `tools/call`, with one text."""
+    return result(request_id, {"content": [{"type": "text", "text": text}], "isError": is_error})
+
+
+def progress_of(request: Request, progress: float, total: float | None = None) -> dict[str, Any]:
+    """A progress notification under the token which `request` carries."""
+    token = request.json["params"]["_meta"]["progressToken"]
+    extra = {} if total is None else {"total": total}
+    return notification("notifications/progress", progressToken=token, progress=progress, **extra)
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+@frozen
+class Dribble:
+    """A step that writes its bytes a few at a time."""
+
+    data: bytes
+    size: int = 1
+
+
+Step = bytes | Dribble | How | anyio.Event
+"""Bytes to write, an ending, or an event to wait for."""
+
+
+class Reply:
+    """What a handler writes with."""
+
+    def __init__(self, request: Request, sock: Socket, gone: anyio.Event) -> None:
+        self.request = request
+        self._sock = sock
+        self._written = MessageReader(request=False, answer_to=request.method)
+        self._chunked = False
+        self.client_gone = gone
+        """Set when the client closed or reset the connection."""
+
+    @property
+    def whole(self) -> bool:
+        """What was written is a complete response."""
+        return self._written.complete
+
+    @property
+    def ended(self) -> bool:
+        """The connection was closed from here."""
+        return self._sock.closed
+
+    async def write(self, data: bytes) -> None:
+        """Write raw bytes. Raises when the client is gone; the server catches that."""
+        if not self._written.complete:
+            self._written.feed(data)
+            self._written.forget()
+        await self._sock.send(data)
+
+    async def play(self, *steps: Step) -> None:
+        """Carry out steps in order."""
+        for step in steps:
+            match step:
+                case bytes():
+                    await self.write(step)
+                case Dribble(data, size):
+                    for start in range(0, len(data), size):
+                        await self.write(data[start : start + size])
+                        await anyio.lowlevel.checkpoint()
+                case How():
+                    await self.end(step)
+                case _:
+                    await step.wait()
+
+    async def end(self, how: How = How.FIN) -> None:
+        """End the connection; a stall lasts until the client is gone."""
+        match how:
+            case How.FIN:
+                self._sock.close()
+            case How.HALF_CLOSE:
+                self._sock.half_close()
+            case How.RST:
+                await self._sock.drained()
+                self._sock.abort()
+            case How.STALL:
+                await self.client_gone.wait()
+
+    async def json(self, message: Any, *, status: int = 200, session: str | None = None) -> None:
+        """A whole JSON response."""
+        await self.write(json_response(message, status=status, session=session))
+
+    async def status(self, status: int, body: bytes = b"", **headers: str) -> None:
+        """A whole response with any body; header names with `_` for `-`."""
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        await self.write(http_response(status, body, headers=fields))
+
+    async def open_sse(self, *, session: str | None = None, chunked: bool = True) -> None:
+        """The head of an event stream, for `event()` and `finish()`."""
+        self._chunked = chunked
+        await self.write(sse_head(session=session, chunked=chunked))
+
+    async def event(
+        self, data: Any = None, *, id: str | None = None, retry: int | None = None, event: str | None = None
+    ) -> None:
+        """One event, in the framing of `open_sse()`."""
+        raw = sse_event(data, id=id, retry=retry, event=event)
+        await self.write(chunk(raw) if self._chunked else raw)
+
+    async def comment(self, text: str = "ping") -> None:
+        """A comment, as servers send for a heartbeat."""
+        raw = f": {text}\n\n".encode()
+        await self.write(chunk(raw) if self._chunked else raw)
+
+    async def finish(self) -> None:
+        """End the event stream in good order: the connection stays open if it was chunked."""
+        if self._chunked:
+            await self.write(END_OF_CHUNKS)
+        else:
+            await self.end()
+
+
+Handler = Callable[[Request, Reply], Awaitable[None]]
+
+
+def script(*steps: Step) -> Handler:
+    """A handler that plays these steps."""
+
+    async def play(request: Request, reply: Reply) -> None:
+        await reply.play(*steps)
+
+    return play
+
+
+def in_turn(*handlers: Handler) -> Handler:
+    """The first request gets the first handler, the next the second; the last goes on for the rest."""
+    left = list(handlers)
+
+    async def next_one(request: Request, reply: Reply) -> None:
+        await (left.pop(0) if len(left) > 1 else left[0])(request, reply)
+
+    return next_one
+
+
+class FakeServer:
+    """Listens on 127.0.0.1 and answers with `handler`; use it as an async context manager."""
+
+    def __init__(self, handler: Handler, *, on_head: Handler | None = None) -> None:
+        self.handler = handler
+        self.on_head = on_head
+        """Plays as soon as a request's head has come; its body may not have."""
+        self.requests: list[Request] = []
+        """Every request whose body has come, in order."""
+        self.ledger: list[Any] = []
+        """For handlers to write down the side effects that really happened."""
+        self.next_connections: list[How] = []
+        """Endings for the connections to come, at once after they were accepted."""
+        self.connections = 0
+        """Connections accepted so far."""
+        self.open_connections = 0
+        self._changed = anyio.Event()
+        self._listener = Listener()
+        self._sockets: set[Socket] = set()
+        self._stack = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        """Where it listens, on 127.0.0.1."""
+        return self._listener.port
+
+    @property
+    def url(self) -> str:
+        """The MCP endpoint."""
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    async def __aenter__(self) -> FakeServer:
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._stack.callback(self._close)
+        self._stack.callback(self._tasks.cancel_scope.cancel)
+        self._tasks.start_soon(self._accept, self._listener, self._tasks)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+    def sent(self, method: str | None = None, rpc_method: str | None = None) -> list[Request]:
+        """The recorded requests of this HTTP method and JSON-RPC method."""
+        return [
+            r
+            for r in self.requests
+            if method in (None, r.method) and (rpc_method is None or r.rpc_method == rpc_method)
+        ]
+
+    async def wait_for(self, match: Callable[[Request], bool], count: int = 1) -> Request:
+        """Wait until `count` requests have matched; the last of these."""
+        await self.until(lambda: len(self._matching(match)) >= count)
+        return self._matching(match)[count - 1]
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait until `condition` is true; it is asked again after each request, connection and close."""
+        while not (value := condition()):
+            await self._changed.wait()
+        return value
+
+    def refuse(self) -> None:
+        """Stop listening: new connections are refused, those open go on."""
+        self._listener.close()
+
+    def listen_again(self) -> None:
+        """Accept connections again, on the same port."""
+        self._listener = Listener(self.port)
+        self._tasks.start_soon(self._accept, self._listener, self._tasks)
+
+    def drop_all(self, how: How = How.RST) -> None:
+        """End every open connection now."""
+        for sock in list(self._sockets):
+            sock.abort() if how is How.RST else sock.close()
+
+    def note_change(self) -> None:
+        """Have `until` ask again."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def _matching(self, match: Callable[[Request], bool]) -> list[Request]:
+        return [request for request in self.requests if match(request)]
+
+    def _close(self) -> None:
+        self._listener.close()
+        self.drop_all()
+
+    async def _accept(self, listener: Listener, tasks: TaskGroup) -> None:
+        try:
+            while True:
+                sock = await listener.accept()
+                self.connections += 1
+                tasks.start_soon(self._serve, sock, self.connections)
+        except Closed:
+            pass
+
+    async def _serve(self, sock: Socket, serial: int) -> None:
+        self._sockets.add(sock)
+        self.open_connections += 1
+        self.note_change()
+        try:
+            async with anyio.create_task_group() as tasks:
+                await _Connection(self, sock, serial).run(tasks)
+                tasks.cancel_scope.cancel()
+        finally:
+            sock.close()
+            self._sockets.discard(sock)
+            self.open_connections -= 1
+            self.note_change()
+
+
+class _Connection:
+    """Reads requests in one task, so that a client that leaves is noticed, and answers them in another."""
+
+    def __init__(self, server: FakeServer, sock: Socket, serial: int) -> None:
+        self._server = server
+        self._sock = sock
+        self._serial = serial
+        self._gone = anyio.Event()
+        self._put, self._requests = anyio.create_memory_object_stream[Request](100)
+
+    async def run(self, tasks: TaskGroup) -> None:
+        with self._put, self._requests:
+            try:
+                if self._server.next_connections:
+                    tasks.start_soon(self._watch)
+                    await self._reply(None).end(self._server.next_connections.pop(0))
+                    return
+                tasks.start_soon(self._read)
+                async for request in self._requests:
+                    if not await self._answer(request):
+                        return
+            except (OSError, Closed):
+                return  # the client left while a handler wrote
+
+    async def _answer(self, request: Request) -> bool:
+        """Have a request answered; whether the connection can carry another."""
+        reply = self._reply(request)
+        await self._server.handler(request, reply)
+        return reply.whole and not reply.ended
+
+    def _reply(self, request: Request | None) -> Reply:
+        return Reply(request or _NOTHING, self._sock, self._gone)
+
+    async def _read(self) -> None:
+        reader, head_told = MessageReader(request=True), False
+        with self._put:
+            try:
+                while data := await self._sock.receive():
+                    while data:
+                        data = data[reader.feed(data) :]
+                        if reader.head is not None and not head_told:
+                            head_told = True
+                            if not await self._tell_head(reader):
+                                return
+                        if reader.complete:
+                            self._record(reader)
+                            reader, head_told = MessageReader(request=True), False
+            except (OSError, Closed):
+                pass
+            finally:
+                self._gone.set()
+                self._server.note_change()
+
+    async def _watch(self) -> None:
+        try:
+            while await self._sock.receive():
+                pass
+        except (OSError, Closed):
+            pass
+        finally:
+            self._gone.set()
+
+    async def _tell_head(self, reader: MessageReader) -> bool:
+        if self._server.on_head is None:
+            return True
+        request = Request.from_reader(reader, serial=0, connection=self._serial)
+        reply = self._reply(request)
+        await self._server.on_head(request, reply)
+        return not reply.ended
+
+    def _record(self, reader: MessageReader) -> None:
+        serial = len(self._server.requests) + 1
+        request = Request.from_reader(reader, serial=serial, connection=self._serial)
+        self._server.requests.append(request)
+        self._server.note_change()
+        self._put.send_nowait(request)
+
+
+def _nothing() -> Request:
+    reader = MessageReader(request=True)
+    reader.feed(b"NONE / HTTP/1.1\r\n\r\n")
+    return Request.from_reader(reader, serial=0, connection=0)
+
+
+_NOTHING = _nothing()
