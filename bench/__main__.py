@@ -20,7 +20,7 @@ import anyio
 import mcp
 
 from bench.contestants import Contestant, contestants
-from bench.measures import Measure, Numbers, measures, round_trip
+from bench.measures import Measure, Numbers, httpx_alone, measures
 from bench.report import report
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         competing = contestants(Path(directory), options.only)
         chosen = {name: m for name, m in measures(options.scale).items() if options.measure in name}
         rounds = anyio.run(play, url, competing, chosen, options.rounds)
-        trip = anyio.run(round_trip, url, max(10, round(200 * options.scale)))
+        bare = anyio.run(httpx_alone, url, options.scale)
         events = round(options.events * 1e6)
         memory = {name: grown(name, url, events) for name in options.memory}
-    outcome = {"about": about(options), "round_trip": trip, "rounds": rounds, "memory": memory}
+    outcome = {"about": about(options), "httpx_alone": bare, "rounds": rounds, "memory": memory}
     print(report(outcome))
     if options.json:
         Path(options.json).write_text(json.dumps(outcome, indent=1) + "\n")

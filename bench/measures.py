@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import httpx
+import httpx_sse
 from mcp import ClientSession
 
 from bench.contestants import Contestant, clock, host_on
@@ -135,17 +136,41 @@ async def concurrent(contestant: Contestant, url: str, *, n: int) -> Numbers:
     return {"total_ms": wall * 1e3}
 
 
-async def round_trip(url: str, n: int) -> Numbers:
-    """A JSON call on httpx alone: what no transport on httpx can beat, and the unit of the resume target."""
-    call = {"name": "json", "arguments": {}}
-    times = []
+async def httpx_alone(url: str, scale: float) -> Numbers:
+    """What no transport on httpx and httpx-sse can beat: a JSON call, and a stream parsed event by event."""
     async with httpx.AsyncClient() as client:
-        for request_id in range(n + 10):
-            start = clock()
-            message = {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": call}
-            json.loads((await client.post(url, json=message)).content)
-            times.append(clock() - start)
-    return {"p50_ms": statistics.median(times[10:]) * 1e3}
+        return {
+            "call_p50_ms": await bare_call(client, url, max(10, round(150 * scale))),
+            f"events_per_s {SMALL}": await bare_drain(client, url, max(100, round(6_000 * scale)), SMALL),
+            f"events_per_s {BIG}": await bare_drain(client, url, max(20, round(1_200 * scale)), BIG),
+        }
+
+
+def bare_message(tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
+async def bare_call(client: httpx.AsyncClient, url: str, n: int) -> float:
+    times = []
+    for _ in range(n + 10):
+        start = clock()
+        json.loads((await client.post(url, json=bare_message("json"))).content)
+        times.append(clock() - start)
+    return statistics.median(times[10:]) * 1e3
+
+
+async def bare_drain(client: httpx.AsyncClient, url: str, n: int, size: int) -> float:
+    await client.post(url, json=bare_message("prepare", n=n, size=size, prefix="s"))
+    best = 0.0
+    for _ in range(3):
+        start = clock()
+        message = bare_message("stream", n=n, size=size, prefix="s")
+        async with client.stream("POST", url, json=message) as response:
+            async for event in httpx_sse.EventSource(response).aiter_sse():
+                json.loads(event.data)
+        best = max(best, n / (clock() - start))
+    return best
 
 
 def measures(scale: float) -> dict[str, Measure]:

@@ -50,7 +50,8 @@ def rows(major: int) -> list[Row]:
 
 def report(outcome: dict[str, Any]) -> str:
     about = outcome["about"]
-    trip = outcome["round_trip"]["p50_ms"]
+    bare = outcome["httpx_alone"]
+    trip = bare["call_p50_ms"]
     lines = [
         "mcp {mcp}, Python {python}, {cores} cores, load {load:.1f}, {rounds} rounds, scale {scale:g}".format(
             **about
@@ -62,7 +63,11 @@ def report(outcome: dict[str, Any]) -> str:
     for row in rows(about["major"]):
         if row.measure in outcome["rounds"]:
             lines.append(line(row, outcome["rounds"][row.measure]))
-    lines += ["", f"round trip of a JSON call, httpx alone: {trip:.2f} ms"]
+    lines += [
+        "",
+        f"httpx, httpx-sse and json alone: {bare['events_per_s 100']:,.0f} events/s of 100 B, "
+        f"{bare['events_per_s 10000']:,.0f} of 10 kB; {trip:.2f} ms for a JSON call (a round trip)",
+    ]
     lines += resume_lines(outcome, trip)
     lines += [
         f"memory of {name} over {grown['events'] / 1e6:g} million events: {grown['after_warm_up_mb']:.1f} MB "
