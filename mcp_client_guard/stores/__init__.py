@@ -60,14 +60,21 @@ class Claim(Protocol):
         ...
 
     async def write(self, slot: int, records: Sequence[Record], *, durable: bool = False) -> None:
-        """Keep `records`, in order, all or none.
+        """Keep `records`, in order, all or none, stamped with the time of this call.
 
-        With `durable=True` they have survived a power loss when this returns (S7, S12). Without, they
-        survive the death of the process, and the write may share a later group.
+        With `durable=True` they survive a power loss once this returns (S7, S12). Without, they survive
+        the death of the process. Writes that run at the same time share one flush. A cancelled write was
+        kept whole or not at all, and harms no other.
+
+        `CallSent` and `SessionOpened` add a row, and are refused where that row exists. `CallSettled`
+        replaces the outcome of its row. Ignored are: `CallSettled` for an unknown row (it was pruned, or its
+        `CallSent` was refused), `SessionEnded` for an unknown or ended session (the first end stays), and
+        `CursorMoved` or `CursorDropped` for such a session. `SessionEnded` deletes the session's cursors.
 
         Raises:
-            StoreWriteError: the disk is full or failed; nothing of `records` was kept.
-            StoreOwnershipLost: another owner has taken the key over; nothing was kept.
+            StoreWriteError: the disk is full or failed, or a row exists already; nothing was kept.
+            StoreOwnershipLost: released, or another owner has taken the key over; nothing was kept.
+            StoreDamaged: the file turned out to be corrupt; nothing was kept.
         """
         ...
 
@@ -85,13 +92,20 @@ class Store(Protocol):
         Raises:
             StoreInUse: a live owner holds the key, in this or another process. Raised at once.
             StoreDamaged: the file is foreign, newer than this version, or corrupt; it is left as it is.
+            StoreError: there is no such directory, or others may read the file.
+            StoreWriteError: the disk is full or failed, so nothing could be promised.
         """
         ...
 
     async def calls(self, key: str | None = None) -> list[StoredCall]:
-        """Every ledger row (of `key`), oldest first. Works while another process owns the key."""
+        """Every ledger row (of `key`), oldest first. Works while another process owns the key.
+
+        Raises:
+            StoreError: there is no store yet, or it cannot be read.
+            StoreDamaged: foreign, newer, corrupt, or a row holds an unknown value.
+        """
         ...
 
     async def sessions(self, key: str | None = None) -> list[StoredSession]:
-        """Every session record (of `key`), oldest first. Works while another process owns the key."""
+        """Every session record (of `key`), oldest first. Works, and raises, as `calls` does."""
         ...

@@ -1,0 +1,39 @@
+"""How much a store keeps: the bounds both stores share."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+CURSOR_ROWS = 8
+"""Rows kept of each stream's trail, newest last (DESIGN §4)."""
+
+ENDED_SESSIONS = 100
+"""Ended sessions kept under each key. Open ones are never pruned."""
+
+DAY = 86_400.0
+
+
+@frozen
+class Keep:
+    """What a key's owner prunes to. Only settled calls and ended sessions ever go."""
+
+    calls: int
+    days: float
+
+    @classmethod
+    def checked(cls, keep_calls: int, keep_days: float) -> Keep:
+        """From a user; refuses what would keep nothing."""
+        if keep_calls < 1:
+            raise ValueError(f"keep_calls must be at least 1, not {keep_calls!r}")
+        if not keep_days > 0:
+            raise ValueError(f"keep_days must be more than 0, not {keep_days!r}")
+        return cls(keep_calls, keep_days)
+
+    @property
+    def slack(self) -> int:
+        """Calls sent between two prunes: the number kept may be over `calls` by this much."""
+        return max(100, self.calls // 10)
+
+    def oldest(self, now: float) -> float:
+        """The time before which settled calls and ended sessions go."""
+        return now - self.days * DAY

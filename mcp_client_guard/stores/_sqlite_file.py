@@ -1,0 +1,258 @@
+"""The file of a SQLite store: made, checked, opened; and never repaired, replaced or opened on trust."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from mcp_client_guard._errors import StoreDamaged, StoreError, StoreInUse, StoreWriteError
+from mcp_client_guard.stores._lock import FileLock
+from mcp_client_guard.stores._sqlite_rows import APPLICATION_ID, SCHEMA, VERSION, check_tables
+
+BUSY_TIMEOUT = 5.0
+"""Seconds to wait for another process's transaction on the same file."""
+
+T = TypeVar("T")
+
+
+def several_may_write(version: tuple[int, ...]) -> bool:
+    """Whether this SQLite is free of the WAL-reset bug, by which two writing processes can corrupt a file."""
+    return version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
+
+
+def translate(wrong: Exception, path: str, doing: str) -> StoreError:
+    """What an error of SQLite or the system means to our caller. Texts of values (credentials) stay out."""
+    if isinstance(wrong, StoreError):
+        return wrong
+    # SQLITE_CORRUPT and SQLITE_NOTADB are the ones that Python maps to the base class itself.
+    if type(wrong) is sqlite3.DatabaseError:
+        return StoreDamaged(f"{path}: {wrong}; move it away, or use another path")
+    if isinstance(wrong, (sqlite3.Error, OSError)):
+        return StoreWriteError(f"{path}: {doing} failed: {wrong}; nothing was kept")
+    return StoreWriteError(f"{path}: {doing} failed: {type(wrong).__name__}; nothing was kept")
+
+
+# --- opening to write -----------------------------------------------------------------------------
+
+
+class OpenFile:
+    """The one connection through which this process writes to a file, and the lock that says so."""
+
+    def __init__(self, path: str) -> None:
+        """Opens, and makes the file if there is none. Raises what `Store.claim` does."""
+        self._path = path
+        self._lock = FileLock(f"{path}-lock")
+        shared = several_may_write(sqlite3.sqlite_version_info)
+        if not self._lock.acquire(shared=shared):
+            raise StoreInUse(
+                f"{self._lock.holder()} writes to {path}, and SQLite {sqlite3.sqlite_version} allows one"
+                " process per file: use another path, close the other Guard, or upgrade to SQLite 3.51.3"
+            )
+        try:
+            if not _is_store(path):
+                _make(path)
+            _examine(path)
+            self._stat = os.lstat(path)
+            self.db = connect(path, "mode=rw")
+            try:
+                _prepare(self.db, path)
+            except BaseException:
+                self.db.close()
+                raise
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def refuse_if_replaced(self) -> None:
+        """What would be written to a file that has lost its name is lost."""
+        try:
+            same = os.path.samestat(self._stat, os.lstat(self._path))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreDamaged(f"{self._path} was removed or replaced while open: close its Guards first")
+
+    def close(self) -> None:
+        """The connection first: closing it writes."""
+        try:
+            self.db.close()
+        finally:
+            self._lock.release()
+
+
+def connect(path: str, how: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{Path(path).as_uri()}?{how}", uri=True, isolation_level=None, timeout=BUSY_TIMEOUT)
+
+
+def _prepare(db: sqlite3.Connection, path: str) -> None:
+    mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreError(f"{path}: this file system cannot hold a write-ahead log, only {mode!r}")
+    db.execute("PRAGMA trusted_schema = OFF")
+    if sys.platform == "darwin":  # there fsync alone does not reach the disk
+        db.execute("PRAGMA fullfsync = ON")
+
+
+def _is_store(path: str) -> bool:
+    """Whether a file is there that may be a store; False if one is to be made. No link is followed."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        found = None
+    if found is not None:
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreDamaged(f"{path} is a link or no plain file: use the path of the file itself")
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise StoreError(f"{path} holds credentials and others can open it: `chmod 600` it, and own it")
+        if found.st_size > 0:
+            return True
+    for left in ("-wal", "-journal"):
+        if os.path.exists(path + left) and os.path.getsize(path + left):
+            raise StoreDamaged(f"{path}{left} lacks its database: move it away, or use another path")
+    return False
+
+
+def _make(path: str) -> None:
+    """A complete store under another name, then renamed: whoever dies here leaves no half-made one.
+
+    Under a lock, because the rename would replace what another process has just made.
+    """
+    lock = FileLock(f"{path}-new-lock")
+    lock.acquire(wait=True)
+    new = f"{path}-new-{uuid4().hex}"
+    try:
+        if _is_store(path):
+            return
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+        with closing(connect(new, "mode=rw")) as db:
+            _fill(db)
+        os.replace(new, path)
+        _flush_directory(path)
+    finally:
+        for left in ("", "-journal", "-wal", "-shm"):
+            with suppress(OSError):
+                os.unlink(new + left)
+        lock.release(unlink=True)
+
+
+def _fill(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("BEGIN")
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {VERSION}")
+    for table in SCHEMA:
+        db.execute(table)
+    db.execute("COMMIT")
+    db.execute("PRAGMA journal_mode = WAL")
+
+
+def _flush_directory(path: str) -> None:
+    """So that a power loss cannot take back the name of a file whose content it must keep."""
+    directory = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _examine(path: str) -> None:
+    """Refuse what is not ours before anything of it, its log or its index is touched."""
+    _check_header(path)
+
+    verdict = _look(path, _verdict)
+    if verdict != "ok":
+        raise StoreDamaged(f"{path}: {verdict}; move it away, or use another path")
+
+
+def _verdict(db: sqlite3.Connection) -> str:
+    try:
+        check_tables(db)
+    except sqlite3.OperationalError as wrong:
+        return str(wrong)
+    verdict: str = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    return verdict
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read(path: str, query: Callable[[sqlite3.Connection], T]) -> T:
+    """Run `query` on a connection of its own that cannot write. Raises what `Store.calls` does."""
+    try:
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and found.st_size == 0:
+            raise StoreError(f"{path} is empty: no Guard has used this store yet")
+        _check_header(path)
+        return _look(path, query)
+    except FileNotFoundError:
+        raise StoreError(f"{path} does not exist: no Guard has used this store yet") from None
+    except ValueError as wrong:
+        raise StoreDamaged(f"{path}: {wrong}; another version may have written it") from None
+    except (sqlite3.OperationalError, OSError) as wrong:
+        raise StoreError(f"{path} cannot be read: {wrong}") from wrong
+    except sqlite3.DatabaseError as wrong:
+        raise translate(wrong, path, "reading") from wrong
+
+
+def _check_header(path: str) -> None:
+    """Whose file it is, and which version. `immutable`: no lock is taken, no log or index made beside it.
+
+    Both numbers are written once, by `_make`, so they may be read while others write.
+    """
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise StoreDamaged(f"{path} is a link or no plain file: use the path of the file itself")
+    try:
+        with closing(connect(path, "mode=ro&immutable=1")) as db:
+            application = db.execute("PRAGMA application_id").fetchone()[0]
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as wrong:
+        raise StoreDamaged(f"{path}: {wrong}; use another path") from wrong
+    if application != APPLICATION_ID:
+        raise StoreDamaged(f"{path} is a database of another program; use another path")
+    if version != VERSION:
+        raise StoreDamaged(f"{path} has version {version}, and this package knows {VERSION}: upgrade it")
+
+
+def _look(path: str, query: Callable[[sqlite3.Connection], T]) -> T:
+    """Run `query` without writing.
+
+    A WAL database cannot be opened without making a log and an index beside it, even to read; only with
+    `immutable`, which ignores the log and takes no lock. So that is used while nobody has the file open,
+    and the answer counts only if nobody had until the end.
+    """
+    for _ in range(3):
+        before = _at_rest(path)
+        if before is None:
+            break
+        try:
+            found = _ask(path, "mode=ro&immutable=1", query)
+        except (sqlite3.DatabaseError, ValueError):
+            if _at_rest(path) == before:
+                raise
+        else:
+            if _at_rest(path) == before:
+                return found
+    return _ask(path, "mode=ro", query)
+
+
+def _at_rest(path: str) -> tuple[int, ...] | None:
+    """What tells one state of the file from the next, or None where a log says that it may be open."""
+    if os.path.lexists(f"{path}-wal"):
+        return None
+    found = os.lstat(path)
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _ask(path: str, how: str, query: Callable[[sqlite3.Connection], T]) -> T:
+    with closing(connect(path, how)) as db:
+        db.execute("BEGIN")  # one state for all that `query` reads
+        return query(db)

@@ -1,0 +1,97 @@
+"""What tasks ask of the thread that writes."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from mcp_client_guard._errors import StoreError
+from mcp_client_guard.core.model import CallSent, Record
+from mcp_client_guard.stores import _sqlite_rows as rows
+from mcp_client_guard.stores._keep import Keep
+from mcp_client_guard.stores._lock import FileLock
+from mcp_client_guard.stores._wake import Waiter
+
+
+class Ownership:
+    """The right to write under one key, while it lasts. Changed by the thread only."""
+
+    def __init__(self, owner: rows.Owner, limits: Keep, lock: FileLock) -> None:
+        self.owner = owner
+        self.limits = limits
+        self.lock = lock
+        self.held = False
+        self.epoch = 0
+        self.sent = 0
+        """Calls sent since the last prune."""
+
+    @property
+    def key(self) -> str:
+        return self.owner.key
+
+    def in_force(self, db: sqlite3.Connection) -> bool:
+        """Whether nobody has taken the key over since."""
+        return rows.epoch_of(db, self.key) == self.epoch
+
+
+class Job:
+    """Something for the thread to do, once, in its turn."""
+
+    doing = "work"
+
+    def __init__(self, ownership: Ownership) -> None:
+        self.ownership = ownership
+        self.waiter: Waiter | None = None
+        self.error: StoreError | None = None
+
+
+class Claim(Job):
+    """Make the ownership held."""
+
+    doing = "claim"
+
+
+class Release(Job):
+    """Let go of the ownership, if it is held."""
+
+    doing = "release"
+
+
+class GroupJob(Job):
+    """Something that may share its transaction with others."""
+
+    durable = False
+
+    def run(self, db: sqlite3.Connection) -> None:
+        raise NotImplementedError
+
+
+class NewSlot(GroupJob):
+    """Take the next slot number, which is never used again."""
+
+    doing = "new slot"
+    slot = 0
+
+    def run(self, db: sqlite3.Connection) -> None:
+        self.slot = rows.add_slot(db, self.ownership.key)
+
+
+class Write(GroupJob):
+    """Keep records."""
+
+    doing = "write"
+
+    def __init__(self, ownership: Ownership, slot: int, records: Sequence[Record], durable: bool) -> None:
+        super().__init__(ownership)
+        self.slot = slot
+        self.records = tuple(records)  # the caller may be cancelled, and go on with its list
+        self.durable = durable
+        self.at = time.time()
+
+    def run(self, db: sqlite3.Connection) -> None:
+        owner, slot, at = self.ownership.owner, self.slot, self.at
+        for record in self.records:
+            rows.keep(db, owner, slot, record, at)
+            if isinstance(record, CallSent):
+                self.ownership.sent += 1

@@ -1,0 +1,221 @@
+"""Writer: the one thread of this process that writes to a file, in groups that share a flush.
+
+A task queues a job and waits; the thread takes everything queued, carries it out in order in as few
+transactions as it can, and wakes the tasks. No task leads a group, so none can take the others down with it
+when it is cancelled, by anyio or by asyncio, and tasks of several event loops share groups. The thread lives,
+and the file is open, from the first claim to the release of the last.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from weakref import WeakValueDictionary
+
+from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost
+from mcp_client_guard.stores import _sqlite_rows as rows
+from mcp_client_guard.stores._sqlite_file import OpenFile, translate
+from mcp_client_guard.stores._sqlite_jobs import Claim, GroupJob, Job, Ownership, Release
+from mcp_client_guard.stores._wake import Waiter
+
+NORMAL, FULL = 1, 2
+"""Values of `PRAGMA synchronous`: with a log, NORMAL survives the process, FULL also a power loss."""
+
+
+class Writer:
+    """Carries out the jobs of one file. Everything but `submit` and `do` runs in its thread."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._running = False
+        self._file: OpenFile | None = None
+        self._synchronous: int | None = None
+        self._owners: set[Ownership] = set()
+
+    async def do(self, job: Job) -> None:
+        """Wait until the job is done; raises its error. A cancelled job is done all the same."""
+        job.waiter = Waiter()
+        self.submit(job)
+        await job.waiter.wait()
+        if job.error is not None:
+            raise job.error
+
+    def submit(self, job: Job) -> None:
+        with self._starting:
+            if not self._running:
+                threading.Thread(target=self._run, name=f"store {self._path}", daemon=True).start()
+                self._running = True
+            self._jobs.put(job)
+
+    def _run(self) -> None:
+        while True:
+            self._carry_out(self._take())
+            if not self._owners:
+                self._close()
+                with self._starting:
+                    if self._jobs.empty():
+                        self._running = False
+                        return
+
+    def _take(self) -> list[Job]:
+        """Everything queued; waits for the first."""
+        jobs = [self._jobs.get()]
+        with suppress(Empty):
+            while True:
+                jobs.append(self._jobs.get_nowait())
+        return jobs
+
+    def _carry_out(self, jobs: Sequence[Job]) -> None:
+        for kind, together in groupby(jobs, key=lambda job: isinstance(job, GroupJob)):
+            if kind:
+                self._group([job for job in together if isinstance(job, GroupJob)])
+            else:
+                for job in together:
+                    self._alone(job)
+
+    def _alone(self, job: Job) -> None:
+        try:
+            if isinstance(job, Claim):
+                self._claim(job.ownership)
+            elif isinstance(job, Release):
+                self._release(job.ownership)
+        except Exception as wrong:
+            job.error = translate(wrong, self._path, job.doing)
+        _wake([job])
+        if isinstance(job, Claim) and job.error is None:
+            self._prune(job.ownership)
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def _group(self, jobs: Sequence[GroupJob]) -> None:
+        """One transaction for all; what is wrong with one job is no concern of the others."""
+        admitted = [job for job in jobs if job.ownership.held]
+        for job in jobs:
+            if not job.ownership.held:
+                job.error = StoreOwnershipLost(f"key {job.ownership.key!r} was released: connect again")
+        try:
+            if admitted:
+                self._commit(admitted, FULL if any(job.durable for job in admitted) else NORMAL)
+        except Exception as wrong:
+            for job in admitted:
+                job.error = job.error or translate(wrong, self._path, job.doing)
+        _wake(jobs)
+        for ownership in {job.ownership for job in admitted}:
+            if ownership.sent >= ownership.limits.slack:
+                self._prune(ownership)
+
+    def _commit(self, jobs: Sequence[GroupJob], synchronous: int) -> None:
+        with self._transaction(synchronous) as db:
+            lost = {owner for owner in {job.ownership for job in jobs} if not owner.in_force(db)}
+            for job in jobs:
+                if job.ownership in lost:
+                    job.error = StoreOwnershipLost(
+                        f"another owner took key {job.ownership.key!r} over: connect again"
+                    )
+                elif len(jobs) == 1:
+                    job.run(db)
+                else:
+                    self._run_within(db, job)
+
+    def _run_within(self, db: sqlite3.Connection, job: GroupJob) -> None:
+        db.execute("SAVEPOINT job")
+        try:
+            job.run(db)
+        except Exception as wrong:
+            if _is_the_disk(wrong):
+                raise
+            job.error = translate(wrong, self._path, job.doing)
+            db.execute("ROLLBACK TO job")
+        db.execute("RELEASE job")
+
+    @contextmanager
+    def _transaction(self, synchronous: int) -> Iterator[sqlite3.Connection]:
+        assert self._file is not None
+        db = self._file.db
+        if synchronous != self._synchronous:  # cannot be changed within a transaction
+            db.execute(f"PRAGMA synchronous = {synchronous}")
+            self._synchronous = synchronous
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+    def _prune(self, ownership: Ownership) -> None:
+        """After the tasks were woken, so that no write waits for it. On a full disk, another time."""
+        ownership.sent = 0
+        with suppress(sqlite3.Error), self._transaction(NORMAL) as db:
+            if ownership.in_force(db):
+                rows.prune(db, ownership.key, ownership.limits, time.time())
+
+    # --- ownership --------------------------------------------------------------------------------
+
+    def _claim(self, ownership: Ownership) -> None:
+        if self._file is None:
+            self._file = OpenFile(self._path)
+            self._synchronous = None
+        self._file.refuse_if_replaced()
+        if not ownership.lock.acquire():
+            raise StoreInUse(
+                f"{ownership.lock.holder()} owns key {ownership.key!r} in {self._path}: use another key, or"
+                " close that Guard first"
+            )
+        try:
+            with self._transaction(FULL) as db:
+                ownership.epoch = rows.take_over(db, ownership.key)
+        except BaseException:
+            ownership.lock.release(unlink=True)
+            raise
+        ownership.held = True
+        self._owners.add(ownership)
+
+    def _release(self, ownership: Ownership) -> None:
+        if not ownership.held:
+            return
+        ownership.held = False
+        self._owners.remove(ownership)
+        try:
+            if not self._owners:
+                self._close()
+        finally:
+            ownership.lock.release(unlink=True)
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(sqlite3.Error):  # a last checkpoint that failed: the log has it all
+                file.close()
+
+
+def _wake(jobs: Sequence[Job]) -> None:
+    Waiter.wake(job.waiter for job in jobs if job.waiter is not None)
+
+
+def _is_the_disk(wrong: Exception) -> bool:
+    """Whether SQLite could not read or write, so that the transaction as a whole is over."""
+    return isinstance(wrong, sqlite3.OperationalError) or type(wrong) is sqlite3.DatabaseError
+
+
+_writers: WeakValueDictionary[str, Writer] = WeakValueDictionary()
+_finding = threading.Lock()
+
+
+def writer_of(path: str) -> Writer:
+    """The one Writer of this process for a file, however many stores name it."""
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    with _finding:
+        writer = _writers.get(real)
+        if writer is None:
+            writer = _writers[real] = Writer(real)
+        return writer

@@ -1,0 +1,104 @@
+"""SQLiteStore: ledgers and cursors in one file, which survive the process and the power."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from mcp_client_guard._errors import StoreError
+from mcp_client_guard.core.model import Record
+from mcp_client_guard.stores import StoredCall, StoredSession
+from mcp_client_guard.stores import _sqlite_file as files
+from mcp_client_guard.stores import _sqlite_jobs as jobs
+from mcp_client_guard.stores import _sqlite_rows as rows
+from mcp_client_guard.stores._keep import Keep
+from mcp_client_guard.stores._lock import FileLock
+from mcp_client_guard.stores._sqlite_writer import Writer, writer_of
+
+__all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
+
+
+class SQLiteStore:
+    """Keeps ledgers in an SQLite file, which several Guards may share, each with its own key.
+
+    Nothing is opened until the first claim; the file is closed when the last claim of this process is
+    released. It is made with mode 0600: it holds session IDs, which are credentials. Beside it lie
+    SQLite's `-wal` and `-shm`, and our `-lock` and `-lock-*`.
+
+    Several processes may write to one file only if SQLite is free of the WAL-reset bug (3.51.3 and later,
+    3.50.7, 3.44.6); with others the second process gets `StoreInUse`. Reading always works.
+
+    Args:
+        path: of the file, whose directory exists; symbolic links are refused.
+        keep_calls: settled calls kept under each key; open ones are always kept.
+        keep_days: age in days after which settled calls and ended sessions go.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, keep_calls: int = 10_000, keep_days: float = 30) -> None:
+        if os.fspath(path) in ("", ":memory:"):
+            raise ValueError("SQLiteStore needs the path of a file; for memory there is MemoryStore")
+        self._path = os.path.abspath(path)
+        self._keep = Keep.checked(keep_calls, keep_days)
+        self._writer = writer_of(self._path)
+
+    def __repr__(self) -> str:
+        return f"SQLiteStore({self._path!r})"
+
+    async def claim(self, key: str, *, origin: str, principal: str | None) -> SQLiteClaim:
+        """Become the one owner of `key`. See `Store.claim`."""
+        name = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        lock = FileLock(f"{self._path}-lock-{name}")
+        ownership = jobs.Ownership(rows.Owner(key, origin, principal), self._keep, lock)
+        try:
+            await self._writer.do(jobs.Claim(ownership))
+        except StoreError:
+            raise
+        except BaseException:  # cancelled: the thread may claim it all the same, and then must let go
+            self._writer.submit(jobs.Release(ownership))
+            raise
+        return SQLiteClaim(self._writer, ownership)
+
+    async def calls(self, key: str | None = None) -> list[StoredCall]:
+        """Every ledger row (of `key`), oldest first. See `Store.calls`."""
+        return await _in_thread(lambda: files.read(self._path, lambda db: rows.read_calls(db, key)))
+
+    async def sessions(self, key: str | None = None) -> list[StoredSession]:
+        """Every session record (of `key`), oldest first. See `Store.sessions`."""
+        return await _in_thread(lambda: files.read(self._path, lambda db: rows.read_sessions(db, key)))
+
+
+class SQLiteClaim:
+    """Ownership of one key in the file. See `Claim`."""
+
+    def __init__(self, writer: Writer, ownership: jobs.Ownership) -> None:
+        self._writer = writer
+        self._ownership = ownership
+
+    def __repr__(self) -> str:
+        return f"<SQLiteClaim of {self._ownership.key!r}>"
+
+    async def new_slot(self) -> int:
+        """A slot number never used before under this key."""
+        job = jobs.NewSlot(self._ownership)
+        await self._writer.do(job)
+        return job.slot
+
+    async def write(self, slot: int, records: Sequence[Record], *, durable: bool = False) -> None:
+        """Keep `records`, in order, all or none. See `Claim.write`."""
+        await self._writer.do(jobs.Write(self._ownership, slot, records, durable))
+
+    async def release(self) -> None:
+        """Give the key up. Idempotent."""
+        await self._writer.do(jobs.Release(self._ownership))
+
+
+async def _in_thread(read: Callable[[], T]) -> T:
+    """With a limiter of its own: a user's busy threads do not keep people from reading the ledger."""
+    return await anyio.to_thread.run_sync(read, limiter=anyio.CapacityLimiter(1))
