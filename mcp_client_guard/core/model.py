@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from enum import Enum
 from hashlib import blake2b
-from typing import Any, Union
+from typing import Any, NoReturn
 
 from attrs import field, frozen
 
 JSON = dict[str, Any]
 
 
-# --- identities -----------------------------------------------------------------------------------
+def assert_never(value: NoReturn) -> NoReturn:
+    """Ends every `match` over inputs or actions (`typing.assert_never` needs Python 3.11)."""
+    raise AssertionError(f"not expected: {value!r}")
 
 
 class Generation(Enum):
@@ -53,9 +55,6 @@ def fingerprint(secret: str | None, salt: str = "") -> str:
     return blake2b(secret.encode("utf-8", "surrogatepass"), digest_size=4, key=salt.encode()[:64]).hexdigest()
 
 
-# --- judgements -----------------------------------------------------------------------------------
-
-
 class Grade(Enum):
     """How well a resume was proven (DESIGN §4)."""
 
@@ -85,9 +84,6 @@ class Outcome(Enum):
     RESENT = "resent"
     IN_DOUBT = "in_doubt"
     CANCELLED = "cancelled"
-
-
-# --- records: what a store is asked to keep -------------------------------------------------------
 
 
 @frozen
@@ -150,4 +146,4 @@ class CallSettled:
     reason: str
 
 
-Record = Union[SessionOpened, SessionEnded, CursorMoved, CursorDropped, CallSent, CallSettled]
+Record = SessionOpened | SessionEnded | CursorMoved | CursorDropped | CallSent | CallSettled

@@ -1,0 +1,54 @@
+"""For users of the MCP SDK: `streamable_http_client`, with the parameters and the tuple of the installed one.
+
+Change one import, and the transport is guarded. Whoever wants a store, a policy or events makes a `Guard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp_client_guard._guard import Guard
+from mcp_client_guard._messages import sdk_codec
+from mcp_client_guard.core.policy import GuardPolicy
+
+__all__ = ["streamable_http_client"]
+
+_DEFAULT_EVENT_SIZE = GuardPolicy().max_event_size
+
+
+@asynccontextmanager
+async def _first_major(
+    url: str, *, http_client: Any = None, terminate_on_close: bool = True
+) -> AsyncIterator[tuple[Any, Any, Callable[[], str | None]]]:
+    """Guarded stand-in for `mcp.client.streamable_http.streamable_http_client` of SDK 1.x.
+
+    Yields `(read, write, get_session_id)`. A caller's `http_client` is an `httpx` or `httpx2` client.
+    """
+    guard = Guard(url, http_client=http_client, terminate_on_close=terminate_on_close)
+    connection = guard.connect()
+    async with connection as (read, write):
+        yield read, write, lambda: connection.session_id
+
+
+@asynccontextmanager
+async def _second_major(
+    url: str,
+    *,
+    http_client: Any = None,
+    terminate_on_close: bool = True,
+    max_sse_event_size: int | None = _DEFAULT_EVENT_SIZE,
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Guarded stand-in for `mcp.client.streamable_http.streamable_http_client` of SDK 2.x.
+
+    Yields `(read, write)`. `max_sse_event_size` is in bytes (default 16 MiB, where the SDK has 1 MiB);
+    None is the default here, since nothing is unbounded.
+    """
+    policy = GuardPolicy(max_event_size=max_sse_event_size or _DEFAULT_EVENT_SIZE)
+    guard = Guard(url, http_client=http_client, terminate_on_close=terminate_on_close, policy=policy)
+    async with guard.connect() as streams:
+        yield streams
+
+
+streamable_http_client: Callable[..., Any] = _first_major if sdk_codec().is_first_major else _second_major

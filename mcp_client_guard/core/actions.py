@@ -1,0 +1,121 @@
+"""Actions: what the core orders. Imperatives, carried out in the order given; the order is the guarantee."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from attrs import define, field, frozen
+
+from .model import JSON, Record
+from .report import Event
+
+
+class TimerKind(Enum):
+    DEADLINE = auto()
+    WITNESS = auto()
+    RECHECK = auto()
+    CONFIRM = auto()
+
+
+@frozen
+class Timer:
+    """Identifies a timer. A later connection of the stream has other timers."""
+
+    kind: TimerKind
+    stream: int
+    connection: int = 0
+
+
+@frozen
+class Delay:
+    """How long to wait before opening. The shell turns it into seconds (it owns the jitter)."""
+
+    attempt: int
+    """0: at once, save for the floors; then exponential."""
+    retry_ms: int | None = None
+    """The server's `retry:`: never sooner; later only as much as `attempt` > 0 asks for."""
+    at_least: float = 0.0
+    """Seconds, from `Retry-After`."""
+    cap: float = 10.0
+    """Seconds at which the exponential part stops growing."""
+
+
+NO_DELAY = Delay(0)
+
+
+@frozen
+class Save:
+    """Write these records. With `durable`, do not go on to the next action until they are on disk."""
+
+    records: tuple[Record, ...]
+    durable: bool = False
+
+
+@frozen
+class Post:
+    """Send this message as the body of a POST, after `delay`."""
+
+    stream: int
+    connection: int
+    message: JSON
+    headers: Mapping[str, str] = field(repr=False)
+    delay: Delay = NO_DELAY
+
+
+@frozen
+class Get:
+    """Open an event stream by GET, after `delay`. `Last-Event-ID`, if any, is in the headers."""
+
+    stream: int
+    connection: int
+    headers: Mapping[str, str] = field(repr=False)
+    delay: Delay = NO_DELAY
+    last_event_id: str | None = field(default=None, repr=False)
+
+
+@define
+class Deliver:
+    """Hand this message to the host. Not frozen only because it is made for every message."""
+
+    message: JSON
+
+
+@frozen
+class Report:
+    """Tell whoever listens."""
+
+    event: Event
+
+
+@frozen
+class SetTimer:
+    timer: Timer
+    seconds: float
+
+
+@frozen
+class CancelTimer:
+    timer: Timer
+
+
+@frozen
+class Hangup:
+    """Close this connection.
+
+    With `linger`, what the server still sends is read for a moment and the connection is kept for reuse if
+    the response ends by then; without, at once.
+    """
+
+    connection: int
+    linger: bool = False
+
+
+@frozen
+class EndSession:
+    """Send `DELETE` for this session, once, without insisting."""
+
+    headers: Mapping[str, str] = field(repr=False)
+
+
+Action = Deliver | Save | Post | Get | Report | SetTimer | CancelTimer | Hangup | EndSession

@@ -1,0 +1,125 @@
+"""The answers that the guard itself gives to a request, and how they are recognised again.
+
+Codes are outside -32768..-32000, which belong to JSON-RPC and MCP; frameworks that repeat a call on the
+codes of a lost connection do not take these for one (INTEGRATIONS §4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from .ledger import Call
+from .model import JSON
+
+IN_DOUBT_KEY = "io.github.mcp-client-guard/in-doubt"
+
+CODE_IN_DOUBT = -31901
+CODE_NOT_EXECUTED = -31902
+CODE_HTTP_STATUS = -31903
+CODE_SESSION_LOST = -31904
+
+
+@frozen
+class CallInDoubt:
+    """What is known of a call that may or may not have run.
+
+    `CallInDoubt.find` gives it back from what the host got: a tool result or an exception of either SDK major.
+    """
+
+    reason: str
+    method: str
+    tool: str | None
+    call_key: str
+    session: str
+    """Fingerprint of the session."""
+    cancel_signalled: bool = False
+
+    def as_json(self) -> JSON:
+        return {
+            "outcome": "in_doubt",
+            "reason": self.reason,
+            "method": self.method,
+            "tool": self.tool,
+            "call_key": self.call_key,
+            "session": self.session,
+            "cancel_signalled": self.cancel_signalled,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> CallInDoubt | None:
+        if not isinstance(value, dict) or value.get("outcome") != "in_doubt":
+            return None
+        return cls(
+            reason=str(value.get("reason", "")),
+            method=str(value.get("method", "")),
+            tool=value.get("tool"),
+            call_key=str(value.get("call_key", "")),
+            session=str(value.get("session", "-")),
+            cancel_signalled=value.get("cancel_signalled") is True,
+        )
+
+    @classmethod
+    def find(cls, value: Any) -> CallInDoubt | None:
+        """From a tool result (an object of the SDK's, or plain JSON) or an exception; None if it is not one."""
+        if isinstance(value, BaseException):
+            return cls._in_exception(value)
+        meta = value.get("_meta") if isinstance(value, dict) else getattr(value, "meta", None)
+        return cls.from_json(meta.get(IN_DOUBT_KEY)) if isinstance(meta, dict) else None
+
+    @classmethod
+    def _in_exception(cls, error: BaseException) -> CallInDoubt | None:
+        data = getattr(getattr(error, "error", None), "data", None)
+        found = cls.from_json(data.get(IN_DOUBT_KEY)) if isinstance(data, dict) else None
+        below = [*getattr(error, "exceptions", ()), *([error.__cause__] if error.__cause__ else [])]
+        return found or next((d for e in below if (d := cls._in_exception(e))), None)
+
+    def __str__(self) -> str:
+        what = f"The tool call {self.tool!r}" if self.tool else f"The request {self.method!r}"
+        return (
+            f"{what} may or may not have run: {self.reason}. Do not repeat it without checking its effect "
+            f"first. (call key {self.call_key})"
+        )
+
+
+def in_doubt_answer(call: Call, doubt: CallInDoubt, *, as_result: bool) -> JSON:
+    """As a tool result that a model can act on, or as an error of a private code."""
+    if as_result and call.method == "tools/call":
+        result = {
+            "content": [{"type": "text", "text": str(doubt)}],
+            "isError": True,
+            "_meta": {IN_DOUBT_KEY: doubt.as_json()},
+        }
+        return {"jsonrpc": "2.0", "id": call.host_id, "result": result}
+    return error_answer(call.host_id, CODE_IN_DOUBT, str(doubt), {IN_DOUBT_KEY: doubt.as_json()})
+
+
+def error_answer(host_id: str | int | None, code: int, message: str, data: Any = None) -> JSON:
+    error: JSON = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return {"jsonrpc": "2.0", "id": host_id, "error": error}
+
+
+def not_executed_answer(host_id: str | int | None, by: str, reason: str, status: int | None = None) -> JSON:
+    data = {"outcome": "not_executed", "by": by, "reason": reason, "http_status": status}
+    return error_answer(host_id, CODE_NOT_EXECUTED, f"The request was not executed: {reason}", data)
+
+
+def session_lost_answer(host_id: str | int | None, reason: str, status: int | None = None) -> JSON:
+    data = {"outcome": "not_executed", "by": "server" if status else "wire", "reason": reason}
+    data["http_status"] = status  # type: ignore[assignment]
+    text = f"The request was not executed: {reason}. Connect again for a new session."
+    return error_answer(host_id, CODE_SESSION_LOST, text, data)
+
+
+def http_answer(host_id: str | int | None, status: int, body: Any) -> JSON:
+    """A refusal that is an answer: the server's own JSON-RPC error if it sent one, else the bare status."""
+    error = body.get("error") if isinstance(body, dict) else None
+    if isinstance(error, dict) and isinstance(error.get("code"), int):
+        message = error.get("message")
+        data = error.get("data")
+        return error_answer(host_id, error["code"], message if isinstance(message, str) else "", data)
+    data = {"http_status": status}
+    return error_answer(host_id, CODE_HTTP_STATUS, f"The server answered HTTP {status}", data)

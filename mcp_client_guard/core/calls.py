@@ -1,0 +1,394 @@
+"""Requests and the session they go out in: what the host sends, and the one outcome of each."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from .actions import CancelTimer, Report, Save, SetTimer, Timer, TimerKind
+from .answers import (
+    CallInDoubt,
+    error_answer,
+    http_answer,
+    in_doubt_answer,
+    not_executed_answer,
+    session_lost_answer,
+)
+from .inputs import MessageSubmitted
+from .ledger import (
+    Call,
+    Ledger,
+    arguments_digest,
+    host_token_of,
+    subscription_of,
+    to_wire,
+    with_subscription,
+)
+from .model import JSON, CallSent, CallSettled, Generation, Outcome, SessionEnded
+from .policy import GuardPolicy, rule_on
+from .report import CallSettled as CallSettledEvent
+from .report import Connected, NotificationLost, OrphanDropped, SessionLost
+from .session import Session
+from .state import SessionState, SessionStep
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from .actions import Action
+    from .streams import Streams
+
+CONFIRM_SECONDS = 0.5
+"""How long requests wait for the server to have taken `notifications/initialized`. Servers refuse requests
+that overtake it; a slow answer to it must not hold the host up."""
+
+_STATELESS_FROM = "2026-07-28"
+
+
+class Taken(Enum):
+    """What became of a message from the server."""
+
+    DELIVERED = auto()
+    LATE = auto()
+    ORPHAN = auto()
+
+
+@define(eq=False)
+class Calls:
+    """Owns the ledger and the session."""
+
+    policy: GuardPolicy
+    session: Session
+    ledger: Ledger
+    out: list[Action]
+    answers_probe: bool
+    """Answer the host's `server/discover` locally, so that it falls back to sessions."""
+    streams: Streams = field(init=False)
+    annotations: dict[str, JSON] = field(factory=dict, init=False)
+    subscriptions: set[str] = field(factory=set, init=False)
+    _waiting: deque[MessageSubmitted] = field(factory=deque, init=False)
+    _confirming: int | None = field(default=None, init=False)
+
+    # From the host.
+
+    def submit(self, sent: MessageSubmitted) -> None:
+        message = sent.message
+        if self.session.state is SessionState.CLOSED:
+            return
+        if "method" not in message:
+            self._post_note(sent, "response")
+        elif "id" in message:
+            self._request(sent)
+        else:
+            self._notification(sent)
+
+    def _request(self, sent: MessageSubmitted) -> None:
+        method = sent.message["method"]
+        if method == "server/discover" and self.answers_probe:
+            self._deliver(error_answer(sent.message["id"], -32601, "Method not found"))
+            return
+        if method == "initialize":
+            self.session.move(SessionStep.INITIALIZE_SENT)
+        elif self.session.state is SessionState.LOST:
+            self._deliver(session_lost_answer(sent.message["id"], "the session is lost"))
+            return
+        elif self.session.state is SessionState.CONFIRMING and method != "ping":
+            self._waiting.append(sent)
+            return
+        self._send(sent)
+
+    def _send(self, sent: MessageSubmitted) -> None:
+        call = self._call_from(sent)
+        self.ledger.admit(call)
+        row = CallSent(
+            call.incarnation,
+            call.wire_id,
+            call.method,
+            call.tool,
+            call.call_key,
+            arguments_digest(call.params),
+            call.may_have_side_effects,
+        )
+        self.out.append(SetTimer(_deadline(call), self.policy.deadline_of(call.tool)))
+        # The row before the Post: no byte of a side-effecting request leaves before it is on disk (S12).
+        self.out.append(Save((row,), durable=call.may_have_side_effects))
+        self.streams.post_call(call, to_wire(sent.message, call), sent.headers)
+
+    def _call_from(self, sent: MessageSubmitted) -> Call:
+        message = sent.message
+        method: str = message["method"]
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        name = params.get("name") if method == "tools/call" else None
+        tool = name if isinstance(name, str) else None
+        version = sent.headers.get("mcp-protocol-version", "")
+        return Call(
+            wire_id=self.ledger.new_wire_id(),
+            host_id=message["id"],
+            method=method,
+            tool=tool,
+            params=params,
+            call_key=sent.call_key,
+            may_have_side_effects=self.policy.may_have_side_effects(method, self.annotations.get(tool or "")),
+            incarnation=self.session.incarnation,
+            stateless=self.session.state is SessionState.NEW and version >= _STATELESS_FROM,
+            host_token=host_token_of(message),
+        )
+
+    def _notification(self, sent: MessageSubmitted) -> None:
+        method = sent.message["method"]
+        if method == "notifications/cancelled":
+            self._cancel(sent)
+            return
+        number = self._post_note(sent, method)
+        if method == "notifications/initialized" and number is not None:
+            self.session.move(SessionStep.INITIALIZED_SENT)
+            self._confirming = number
+            self.out.append(SetTimer(Timer(TimerKind.CONFIRM, number), CONFIRM_SECONDS))
+
+    def _post_note(self, sent: MessageSubmitted, method: str) -> int | None:
+        if self.session.state is SessionState.LOST:
+            self.out.append(Report(NotificationLost(method, "the session is lost")))
+            return None
+        return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)
+
+    def _cancel(self, sent: MessageSubmitted) -> None:
+        params = sent.message.get("params") or {}
+        call = self.ledger.by_host_id(params.get("requestId"))
+        if call is None:
+            self._waiting = deque(w for w in self._waiting if w.message["id"] != params.get("requestId"))
+            return
+        written = self.streams.cancel(call)
+        if written and not call.stateless:
+            message = {**sent.message, "params": {**params, "requestId": call.wire_id}}
+            headers = sent.headers
+            self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, headers)
+        call.cancelled = True
+        self._settle(call, Outcome.CANCELLED, "cancelled by the caller")
+
+    def confirmed(self, number: int) -> None:
+        """`notifications/initialized` was taken, or its time is over: requests may go out."""
+        if self._confirming != number or self.session.state is not SessionState.CONFIRMING:
+            return
+        self._confirming = None
+        self.out.append(CancelTimer(Timer(TimerKind.CONFIRM, number)))
+        self.session.move(SessionStep.INITIALIZED_TAKEN)
+        if self.session.session_id is not None:
+            self.streams.open_standalone()
+        self._release()
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for sent in waiting:
+            self._request(sent)
+
+    # From the server.
+
+    def take(self, stream: Stream, message: JSON, *, direct: bool = False) -> Taken:
+        """Deliver one message of the server's, if it is somebody's.
+
+        `direct`: it came in the answer to our own POST, where an error without an ID means that request.
+        """
+        if "method" not in message:
+            return self._take_answer(stream, message, direct)
+        if "id" not in message:
+            if message["method"] == "notifications/progress":
+                return self._take_progress(stream, message)
+            if stream.call is not None and stream.call.stateless and subscription_of(message) is not None:
+                message = with_subscription(message, stream.call.host_id)
+        self.streams.deliver(stream, message)
+        return Taken.DELIVERED
+
+    def _take_progress(self, stream: Stream, message: JSON) -> Taken:
+        params = message.get("params") or {}
+        token = params.get("progressToken")
+        call = self.ledger.owing(token)
+        if call is not None and call.in_flight and call.host_token is not None:
+            self.streams.deliver(stream, {**message, "params": {**params, "progressToken": call.host_token}})
+            return Taken.DELIVERED
+        if call is not None or self.ledger.was_issued(token):
+            return Taken.LATE
+        self.out.append(Report(OrphanDropped(stream.name, "progress for a token never issued")))
+        return Taken.ORPHAN
+
+    def _take_answer(self, stream: Stream, message: JSON, direct: bool) -> Taken:
+        answered = message.get("id")
+        call = self.ledger.owing(answered)
+        if call is None and answered is None and direct and "error" in message:
+            call = stream.call
+        if call is None:
+            if self.ledger.was_issued(answered):
+                return Taken.LATE
+            self.out.append(Report(OrphanDropped(stream.name, "an answer to a request never sent")))
+            return Taken.ORPHAN
+        self._complete(stream, call, message)
+        return Taken.DELIVERED
+
+    def owes(self, message: JSON) -> bool:
+        """Whether this is an answer that a request still waits for."""
+        if "method" in message:
+            return False
+        call = self.ledger.owing(message.get("id"))
+        return call is not None
+
+    def _complete(self, stream: Stream, call: Call, message: JSON) -> None:
+        late = not call.in_flight
+        if not late and call.host_id is not None:
+            self._learn_from(stream, call, message)
+            answer = {**message, "id": call.host_id}
+            if call.stateless and subscription_of(message) is not None:
+                answer = with_subscription(answer, call.host_id)
+            self.streams.deliver(stream, answer)
+        if late:
+            self._settle(call, Outcome.RECOVERED, "the answer came late")
+        else:
+            self._settle(call, Outcome.COMPLETED, "answered")
+        self.streams.finish_call(call.wire_id)
+
+    def _learn_from(self, stream: Stream, call: Call, message: JSON) -> None:
+        result = message.get("result")
+        if not isinstance(result, dict):
+            return
+        if call.method == "initialize":
+            self._opened(stream, call, result)
+        elif call.method == "tools/list":
+            self._learn_tools(result)
+        elif call.method in ("resources/subscribe", "resources/unsubscribe"):
+            uri = call.params.get("uri")
+            if isinstance(uri, str):
+                change = (
+                    self.subscriptions.add if call.method.endswith("/subscribe") else self.subscriptions.discard
+                )
+                change(uri)
+
+    def _opened(self, stream: Stream, call: Call, result: JSON) -> None:
+        self.streams.forget_session()
+        self.subscriptions.clear()
+        record = self.session.opened(stream.offered_session_id, call.params, result)
+        info = result.get("serverInfo")
+        info = info if isinstance(info, dict) else {}
+        self.out.append(Save((record,)))
+        self.out.append(
+            Report(
+                Connected(
+                    self.session.fingerprint,
+                    self.session.protocol_version,
+                    Generation.STREAMABLE_HTTP,
+                    f"{info.get('name', '?')} {info.get('version', '?')}",
+                )
+            )
+        )
+
+    def _learn_tools(self, result: JSON) -> None:
+        tools = result.get("tools")
+        for tool in tools if isinstance(tools, list) else ():
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+                annotations = tool.get("annotations")
+                self.annotations[tool["name"]] = annotations if isinstance(annotations, dict) else {}
+
+    # Outcomes.
+
+    def in_doubt(self, call: Call, reason: str) -> None:
+        """The request may have run, and nobody can say: the caller is told so."""
+        if not call.in_flight:
+            return
+        doubt = CallInDoubt(
+            reason, call.method, call.tool, call.call_key, self.session.fingerprint, call.cancelled
+        )
+        if call.host_id is not None:
+            self._deliver(in_doubt_answer(call, doubt, as_result=self.policy.in_doubt_as == "result"))
+        self._settle(call, Outcome.IN_DOUBT, reason)
+
+    def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
+        """The request did not run: seen by us (`wire`), or by the server's word (`server`)."""
+        if not call.in_flight:
+            return
+        if call.host_id is not None:
+            self._deliver(not_executed_answer(call.host_id, by, reason, status))
+        self._settle(call, Outcome.NOT_EXECUTED, f"by {by}: {reason}")
+
+    def refused(self, call: Call, status: int, body: Any, location: str | None, session_sent: bool) -> None:
+        """The POST of this request drew a status that is no answer of the usual kind."""
+        error = body.get("error") if isinstance(body, dict) else None
+        code = error.get("code") if isinstance(error, dict) else None
+        ruling = rule_on(status, session_sent=session_sent, rpc_code=code)
+        if ruling.session_gone:
+            if call.host_id is not None:
+                self._deliver(session_lost_answer(call.host_id, "the server no longer knows the session", status))
+            self._settle(call, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
+            self.lose_session(f"HTTP {status}")
+        elif ruling.outcome is Outcome.NOT_EXECUTED:
+            where = f", redirected to {location}, which was not followed" if location else ""
+            self.not_executed(call, ruling.by, f"HTTP {status}{where}", status)
+        else:
+            if call.host_id is not None:
+                self._deliver(http_answer(call.host_id, status, body))
+            self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}")
+
+    def deadline(self, wire_id: int) -> None:
+        """The guard's own deadline for a request has passed."""
+        call = self.ledger.owing(wire_id)
+        if call is None or not call.in_flight:
+            return
+        if self.streams.cancel(call) and not call.stateless and call.method != "initialize":
+            params = {"requestId": call.wire_id, "reason": "call_deadline"}
+            message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
+            call.cancelled = True
+        self.in_doubt(call, "no answer within call_deadline")
+
+    def not_saved(self, wire_id: int, reason: str) -> None:
+        """The row of this request is not on disk, so nothing of it may leave (L6)."""
+        call = self.ledger.owing(wire_id)
+        if call is not None and call.in_flight:
+            self.not_executed(call, "wire", f"the ledger could not be written ({reason})")
+            self.streams.finish_call(wire_id)
+
+    def ping(self) -> Call:
+        """Send a ping of our own."""
+        call = Call(self.ledger.new_wire_id(), None, "ping", None, {}, "", False, self.session.incarnation)
+        self.ledger.admit(call)
+        self.streams.post_call(call, {"jsonrpc": "2.0", "id": call.wire_id, "method": "ping"}, {})
+        return call
+
+    def lose_session(self, reason: str) -> None:
+        """The session is gone or in question: nothing more is sent under it."""
+        if self.session.state in (SessionState.LOST, SessionState.CLOSED):
+            return
+        self.session.move(SessionStep.GONE)
+        self.out.append(Save((SessionEnded(self.session.incarnation, reason),)))
+        self.out.append(Report(SessionLost(self.session.fingerprint, reason)))
+        self.streams.close_standalone()
+        self._release()
+
+    def close(self) -> None:
+        """The host has left: what is unanswered stays in the ledger as what it is."""
+        for call in self.ledger.in_flight():
+            if self.streams.cancel(call):
+                self._settle(call, Outcome.IN_DOUBT, "the host closed the connection")
+            else:
+                self._settle(call, Outcome.CANCELLED, "the host closed the connection before it was sent")
+        self._waiting.clear()
+        self.session.move(SessionStep.CLOSED)
+
+    def _settle(self, call: Call, outcome: Outcome, reason: str) -> None:
+        self.ledger.settle(call, outcome)
+        if call.host_id is None:
+            self.streams.ping_over(outcome is Outcome.COMPLETED)
+            return
+        opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
+        if call.method == "initialize" and self.session.state is SessionState.INITIALIZING and not opened:
+            self.session.move(SessionStep.INITIALIZE_FAILED)
+        self.out.append(CancelTimer(_deadline(call)))
+        self.out.append(Save((CallSettled(call.incarnation, call.wire_id, outcome, reason),)))
+        self.out.append(
+            Report(CallSettledEvent(call.wire_id, call.method, call.tool, call.call_key, outcome, reason))
+        )
+
+    def _deliver(self, message: JSON) -> None:
+        self.streams.deliver(None, message)
+
+
+def _deadline(call: Call) -> Timer:
+    return Timer(TimerKind.DEADLINE, call.wire_id)

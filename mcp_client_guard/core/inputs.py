@@ -1,0 +1,172 @@
+"""Inputs: what the shell tells the core has happened. Past participles; each carries what the core cannot know.
+
+`stream` and `connection` are the numbers the core put into the action that opened the exchange. What carries
+a connection number that is no longer the stream's is ignored (DESIGN §4, Binding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, field, frozen
+
+from .model import JSON
+
+
+class Unreadable:
+    """Stands for a body or an event that is not JSON."""
+
+    def __repr__(self) -> str:
+        return "UNREADABLE"
+
+
+UNREADABLE = Unreadable()
+
+
+@frozen
+class MessageSubmitted:
+    """The host wrote a message: a request, a notification, or its answer to a request of the server's."""
+
+    message: JSON
+    headers: Mapping[str, str] = field(factory=dict)
+    """Headers that the host stamped on this message (SDK 2.x), lower case."""
+    call_key: str = ""
+    """A UUID, fresh for each request."""
+
+
+@frozen
+class SaveFailed:
+    """The ledger row of this request could not be written: nothing of it has left."""
+
+    stream: int
+    why: str
+
+
+@frozen
+class Answered:
+    """The status line and headers of a 2xx answer arrived."""
+
+    stream: int
+    connection: int
+    status: int
+    is_events: bool
+    """`text/event-stream`: events follow. Otherwise a body follows."""
+    session_id: str | None = field(default=None, repr=False)
+    at: float = 0.0
+    """Seconds on a monotonic clock."""
+    resumed: bool | None = None
+    """`Mcp-Resumed: true|false`, where the server says so (DESIGN §6)."""
+
+
+@frozen
+class BodyReceived:
+    """The whole body of a 2xx answer that is not an event stream."""
+
+    stream: int
+    connection: int
+    body: Any
+    """Parsed JSON, `UNREADABLE`, or None if empty."""
+
+
+@frozen
+class Refused:
+    """An answer with any other status, with its body."""
+
+    stream: int
+    connection: int
+    status: int
+    body: Any = None
+    session_id: str | None = field(default=None, repr=False)
+    retry_after: float | None = None
+    """Seconds, from `Retry-After`."""
+    location: str | None = None
+    """Where a redirect that was not followed pointed."""
+
+
+@define
+class EventReceived:
+    """One SSE event was dispatched. Not frozen only because it is made for every event."""
+
+    stream: int
+    connection: int
+    event_id: str | None
+    """The ID on *this* event; None when SSE rules merely inherit the previous one."""
+    data: bytes
+    """The raw `data` bytes, lines joined by a newline."""
+    body: Any
+    """Parsed JSON, `UNREADABLE`, or None if the data is empty."""
+    name: str = "message"
+    retry: int | None = None
+    """Milliseconds, from a `retry:` field."""
+    resets_id: bool = False
+    """The event had an empty `id:` field."""
+
+
+@frozen
+class TooLarge:
+    """An event or a body passed `max_event_size`; the rest was not read."""
+
+    stream: int
+    connection: int
+    limit: int
+
+
+@frozen
+class ConnectionLost:
+    """The exchange is over: ended, cut, never established. Always the last input of a connection."""
+
+    stream: int
+    connection: int
+    at: float
+    """Seconds on a monotonic clock."""
+    written: bool
+    """Whether any byte of the request can have left. False only where that is certain."""
+    clean: bool
+    """The response was complete by its own framing. False for a cut and wherever framing cannot tell."""
+    why: str
+
+
+@frozen
+class IdleElapsed:
+    """No byte came on this connection for `max_idle` seconds."""
+
+    stream: int
+    connection: int
+    at: float
+
+
+@frozen
+class TimerElapsed:
+    """A timer that the core set has run out."""
+
+    timer: Any
+    at: float
+
+
+@frozen
+class Drained:
+    """The host has taken this many more messages, in the order of their `Deliver` actions."""
+
+    count: int
+
+
+@frozen
+class CloseRequested:
+    """The host left the connection's context."""
+
+
+Input = (
+    EventReceived
+    | Drained
+    | MessageSubmitted
+    | Answered
+    | BodyReceived
+    | ConnectionLost
+    | TimerElapsed
+    | Refused
+    | SaveFailed
+    | TooLarge
+    | IdleElapsed
+    | CloseRequested
+)

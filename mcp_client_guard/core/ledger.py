@@ -1,0 +1,151 @@
+"""The ledger: every request, from before its first byte to its one outcome. Knows nothing of event IDs.
+
+Wire IDs are ours, so that a replayed answer of another process, or of another session, can never match a
+request of this one; the host's IDs, progress tokens and cancellations are mapped both ways.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from json import dumps
+
+from attrs import define, field
+
+from .model import DIGEST_SIZE, JSON, Outcome
+
+CALL_KEY = "io.github.mcp-client-guard/call-key"
+_SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+_MAX_IN_DOUBT = 1024
+
+
+@define(eq=False)
+class Call:
+    """One request of the host's (or, with no `host_id`, one of our own pings)."""
+
+    wire_id: int
+    host_id: str | int | None
+    method: str
+    tool: str | None
+    params: JSON
+    call_key: str
+    may_have_side_effects: bool
+    incarnation: int
+    stateless: bool = False
+    """Sent under 2026-07-28: no session, and closing its stream is its cancellation."""
+    host_token: str | int | None = None
+    outcome: Outcome | None = None
+    cancelled: bool = False
+
+    @property
+    def in_flight(self) -> bool:
+        return self.outcome is None
+
+
+@define(eq=False)
+class Ledger:
+    """Requests in flight, and those in doubt whose answer may still come."""
+
+    first_wire_id: int
+    _next_wire_id: int = field(init=False)
+    _calls: dict[int, Call] = field(factory=dict, init=False)
+    _by_host_id: dict[str | int, Call] = field(factory=dict, init=False)
+    _in_doubt: dict[int, Call] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._next_wire_id = self.first_wire_id
+
+    def new_wire_id(self) -> int:
+        """The next ID, never used before in this session; stays below 2^53 (SPEC-FACTS §8)."""
+        wire_id = self._next_wire_id
+        self._next_wire_id += 1
+        return wire_id
+
+    def was_issued(self, wire_id: object) -> bool:
+        """Whether this connection has ever used this ID."""
+        return isinstance(wire_id, int) and self.first_wire_id <= wire_id < self._next_wire_id
+
+    def admit(self, call: Call) -> None:
+        self._calls[call.wire_id] = call
+        if call.host_id is not None:
+            self._by_host_id[call.host_id] = call
+
+    def in_flight(self) -> list[Call]:
+        return list(self._calls.values())
+
+    def by_host_id(self, host_id: object) -> Call | None:
+        return self._by_host_id.get(host_id) if isinstance(host_id, (str, int)) else None
+
+    def owing(self, wire_id: object) -> Call | None:
+        """The request that an answer with this ID belongs to: in flight, in doubt or cancelled unanswered."""
+        number = _as_wire_id(wire_id)
+        if number is None:
+            return None
+        return self._calls.get(number) or self._in_doubt.get(number)
+
+    def settle(self, call: Call, outcome: Outcome) -> None:
+        """Give a call its outcome; one in doubt or cancelled is kept, for a late answer."""
+        call.outcome = outcome
+        self._calls.pop(call.wire_id, None)
+        if call.host_id is not None and self._by_host_id.get(call.host_id) is call:
+            del self._by_host_id[call.host_id]
+        if outcome in (Outcome.IN_DOUBT, Outcome.CANCELLED):
+            self._in_doubt[call.wire_id] = call
+            if len(self._in_doubt) > _MAX_IN_DOUBT:
+                del self._in_doubt[next(iter(self._in_doubt))]
+        else:
+            self._in_doubt.pop(call.wire_id, None)
+
+
+def _as_wire_id(value: object) -> int | None:
+    """JSON-RPC wants the ID back as it was; some servers send the number as text or as a float."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None
+
+
+def arguments_digest(params: JSON) -> bytes:
+    """128-bit BLAKE2b of tool and arguments, for finding repeats; order of keys does not matter."""
+    what = [params.get("name"), params.get("arguments")]
+    text = dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
+
+
+def to_wire(message: JSON, call: Call) -> JSON:
+    """The host's request as it goes out: our ID, our progress token, the call key."""
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    out_meta = dict(meta) if isinstance(meta, dict) else {}
+    if call.host_token is not None:
+        out_meta["progressToken"] = call.wire_id
+    if call.method == "tools/call":
+        out_meta[CALL_KEY] = call.call_key
+    if not out_meta:
+        return {**message, "id": call.wire_id}
+    return {**message, "id": call.wire_id, "params": {**(params or {}), "_meta": out_meta}}
+
+
+def host_token_of(message: JSON) -> str | int | None:
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if isinstance(token, (str, int)) else None
+
+
+def subscription_of(message: JSON) -> object:
+    """The request ID that a 2026-07-28 subscription message names, or None."""
+    params = message.get("params") or message.get("result")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return meta.get(_SUBSCRIPTION_ID) if isinstance(meta, dict) else None
+
+
+def with_subscription(message: JSON, host_id: str | int | None) -> JSON:
+    """The message with the host's own request ID as its subscription ID."""
+    part = "params" if "params" in message else "result"
+    body = message[part]
+    return {**message, part: {**body, "_meta": {**body["_meta"], _SUBSCRIPTION_ID: host_id}}}

@@ -1,0 +1,118 @@
+"""The machine: an input goes in, a list of actions comes out. The only class that composes the others."""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from .actions import Action, EndSession, Report, TimerKind
+from .calls import Calls
+from .inputs import (
+    Answered,
+    BodyReceived,
+    CloseRequested,
+    ConnectionLost,
+    Drained,
+    EventReceived,
+    IdleElapsed,
+    Input,
+    MessageSubmitted,
+    Refused,
+    SaveFailed,
+    TimerElapsed,
+    TooLarge,
+)
+from .ledger import Ledger
+from .model import assert_never
+from .policy import GuardPolicy
+from .report import StoreFailed
+from .session import Session
+from .state import SessionState
+from .streams import Streams
+
+
+@define(eq=False)
+class Machine:
+    """Decides everything about one connection of the host's.
+
+    `first_wire_id`: where this connection's request IDs start; no other connection may use them in the same
+    session. `salt` keys the fingerprints shown to people.
+    """
+
+    policy: GuardPolicy = field(factory=GuardPolicy)
+    first_wire_id: int = 1
+    salt: str = field(default="", repr=False)
+    answers_probe: bool = False
+    ends_session: bool = True
+    """Send `DELETE` on closing (SPEC-FACTS §2); never where the session shall outlive the process."""
+    session: Session = field(init=False)
+    _out: list[Action] = field(factory=list, init=False)
+    _calls: Calls = field(init=False)
+    _streams: Streams = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.session = Session(salt=self.salt)
+        ledger = Ledger(self.first_wire_id)
+        self._calls = Calls(self.policy, self.session, ledger, self._out, self.answers_probe)
+        self._streams = Streams(self.policy, self.session, self._out)
+        self._calls.streams = self._streams
+        self._streams.calls = self._calls
+
+    def receive(self, told: Input) -> list[Action]:
+        """What to do now, in this order."""
+        self._decide(told)
+        actions = self._out[:]
+        self._out.clear()
+        return actions
+
+    def _decide(self, told: Input) -> None:
+        if self.session.state is SessionState.CLOSED and not isinstance(told, Drained):
+            return
+        match told:
+            case EventReceived():
+                self._streams.event(told)
+            case Drained():
+                self._streams.drained(told.count)
+            case MessageSubmitted():
+                self._calls.submit(told)
+            case Answered():
+                self._streams.answered(told)
+            case BodyReceived():
+                self._streams.body(told)
+            case ConnectionLost():
+                self._streams.lost(told)
+            case TimerElapsed():
+                self._timer(told)
+            case Refused():
+                self._streams.refused(told)
+            case SaveFailed():
+                self._save_failed(told)
+            case TooLarge():
+                self._streams.too_large(told)
+            case IdleElapsed():
+                self._streams.idle(told)
+            case CloseRequested():
+                self._close()
+            case _:  # pragma: no cover
+                assert_never(told)
+
+    def _timer(self, told: TimerElapsed) -> None:
+        timer = told.timer
+        if timer.kind is TimerKind.DEADLINE:
+            self._calls.deadline(timer.stream)
+        elif timer.kind is TimerKind.CONFIRM:
+            self._calls.confirmed(timer.stream)
+        else:
+            self._streams.timer(timer, told.at)
+
+    def _save_failed(self, told: SaveFailed) -> None:
+        self._out.append(Report(StoreFailed(told.why)))
+        self._calls.not_saved(told.stream, told.why)
+
+    def _close(self) -> None:
+        session = self.session
+        usable = session.state in (SessionState.LIVE, SessionState.CONFIRMING)
+        headers = session.headers("")
+        self._calls.close()
+        self._streams.close()
+        if self.ends_session and usable and session.session_id is not None:
+            self._out.append(EndSession(headers))

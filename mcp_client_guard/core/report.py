@@ -1,0 +1,143 @@
+"""What the guard tells whoever listens (`on_event`, `guard.events()`): typed values, without secrets.
+
+Session and event IDs appear as fingerprints only.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from .model import Evidence, Generation, Outcome
+
+
+@frozen
+class Connected:
+    """A session was opened."""
+
+    session: str
+    """Fingerprint of the session ID, or `-` where the server gave none."""
+    protocol_version: str | None
+    generation: Generation
+    server: str
+    """The server's own name and version: unverified, for people."""
+
+
+@frozen
+class Disconnected:
+    """A stream was cut before it was finished."""
+
+    stream: str
+    why: str
+    undrained: int
+    """Messages of this stream that were received but not yet taken by the host."""
+    resumable: bool
+
+
+@frozen
+class Resumed:
+    """A stream was resumed, and this is what that resume is worth."""
+
+    stream: str
+    evidence: Evidence
+
+
+@frozen
+class Discontinuity:
+    """Messages of this stream may be lost. Never silent: this is the promise S4."""
+
+    stream: str
+    reason: str
+    last_good: str | None
+    """Fingerprint of the last event received before the break."""
+    first_seen: str | None
+    """Fingerprint of the first event that did not fit, if one came."""
+
+
+@frozen
+class DuplicateDropped:
+    """A replayed message that had been delivered already."""
+
+    stream: str
+    event: str
+
+
+@frozen
+class OrphanDropped:
+    """A message that belongs to no request of this session. Not delivered."""
+
+    stream: str
+    what: str
+
+
+@frozen
+class UnreadableDropped:
+    """An event that is not a JSON-RPC message. Not delivered."""
+
+    stream: str
+    why: str
+
+
+@frozen
+class CallSettled:
+    """A request has its outcome."""
+
+    wire_id: int
+    method: str
+    tool: str | None
+    call_key: str
+    outcome: Outcome
+    reason: str
+
+
+@frozen
+class StandaloneUnavailable:
+    """The server offers no standalone stream (any more). Requests are not touched by it."""
+
+    why: str
+
+
+@frozen
+class RefreshSuggested:
+    """The standalone stream could not be proven continuous: the host was told to read its lists again."""
+
+    notifications: tuple[str, ...]
+
+
+@frozen
+class SessionLost:
+    """The session is gone or in question. Requests are refused until the host connects again."""
+
+    session: str
+    reason: str
+
+
+@frozen
+class NotificationLost:
+    """A notification or an answer of the host's did not reach the server, or was refused."""
+
+    method: str
+    why: str
+
+
+@frozen
+class StoreFailed:
+    """The ledger could not be written. Requests with possible side effects are refused while it lasts."""
+
+    why: str
+
+
+Event = (
+    Connected
+    | Disconnected
+    | Resumed
+    | Discontinuity
+    | DuplicateDropped
+    | OrphanDropped
+    | UnreadableDropped
+    | CallSettled
+    | StandaloneUnavailable
+    | RefreshSuggested
+    | SessionLost
+    | NotificationLost
+    | StoreFailed
+)

@@ -1,0 +1,52 @@
+"""What is known of the session, and the headers that go with it."""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from .model import JSON, SessionOpened, fingerprint
+from .model import Generation as Generation
+from .state import SESSION, SessionState, SessionStep, step
+
+
+@define(eq=False)
+class Session:
+    """The present session of a connection. `state` changes through `move` alone."""
+
+    salt: str = field(default="", repr=False)
+    """Keys the fingerprints, so that they cannot be looked up."""
+    state: SessionState = SessionState.NEW
+    incarnation: int = 0
+    session_id: str | None = field(default=None, repr=False)
+    protocol_version: str | None = None
+    capabilities: JSON = field(factory=dict)
+
+    def move(self, by: SessionStep) -> None:
+        self.state = step(SESSION, self.state, by)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.session_id, self.salt)
+
+    def headers(self, method: str) -> dict[str, str]:
+        """The headers of every request under this session (2025-11-25 transports, Session Management 2)."""
+        if method == "initialize":
+            return {}
+        headers = {}
+        if self.session_id is not None:
+            headers["mcp-session-id"] = self.session_id
+        if self.protocol_version is not None:
+            headers["mcp-protocol-version"] = self.protocol_version
+        return headers
+
+    def opened(self, session_id: str | None, params: JSON, result: JSON) -> SessionOpened:
+        """An `initialize` succeeded: the next incarnation begins."""
+        self.incarnation += 1
+        self.session_id = session_id
+        version = result.get("protocolVersion")
+        self.protocol_version = version if isinstance(version, str) else None
+        capabilities = result.get("capabilities")
+        self.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        return SessionOpened(
+            self.incarnation, Generation.STREAMABLE_HTTP, session_id, self.protocol_version, params, result
+        )

@@ -1,0 +1,91 @@
+"""One logical SSE sequence and how it stands: it outlives the connections that carry it."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from attrs import define, field
+
+from .ledger import Call
+from .model import JSON
+from .state import STREAM, StreamState, StreamStep, step
+from .trail import Trail
+from .trial import Trial
+
+STANDALONE = 0
+"""Number of the standalone GET stream; other streams are numbered by the wire ID of what opened them."""
+
+
+class StreamKind(Enum):
+    CALL = auto()
+    """The answer to a request's POST."""
+    NOTE = auto()
+    """The answer to the POST of a notification, or of the host's answer to the server: no stream at all."""
+    STANDALONE = auto()
+
+
+@define(eq=False)
+class Stream:
+    """How a stream stands. `state` changes through `move` alone."""
+
+    number: int
+    kind: StreamKind
+    trail: Trail
+    call: Call | None = None
+    method: str = ""
+    message: JSON = field(factory=dict)
+    """What was posted, kept while it may be posted again because nothing was written."""
+    headers: dict[str, str] = field(factory=dict)
+    state: StreamState = StreamState.OPEN
+    connection: int = 0
+    """The one connection that may speak for this stream; what comes from another is ignored."""
+    retry_ms: int | None = None
+    trial: Trial | None = None
+    exact: bool = False
+    """Overlap was refused, or met by silence: the next resume sends the exact cursor."""
+    after_silence: bool = False
+    resumed: bool = False
+    """Whether the present connection was opened by a GET with `Last-Event-ID`."""
+    answered: bool = False
+    """Whether the present connection has had its status line."""
+    opened_at: float | None = None
+    offered_session_id: str | None = field(default=None, repr=False)
+    witnessed: bool = False
+    """The witness came on the present connection."""
+    attempts: int = 0
+    """Failed attempts to open, in a row, without progress."""
+    barren: int = 0
+    """Resumes in a row that ended with nothing new: the delay grows with it."""
+    fruitless: int = 0
+    """The same, less those in which the witness came: only these use up the budget."""
+    fruitless_since: float | None = None
+    unwitnessed: int = 0
+    """Ends of a trial with unknown events and no witness."""
+    server_errors: int = 0
+    progressed: bool = False
+    """A new event ID or message came on this connection."""
+    messages: int = 0
+    recheck_mark: int = 0
+    rechecks: int = 0
+    undrained: int = 0
+    drained_row: int = 0
+    stored: bool = False
+    """A cursor of this stream is in the store."""
+    doubtful: bool = False
+    """Its last resume was not proven: a foreign message breaks it."""
+
+    @property
+    def name(self) -> str:
+        return "standalone" if self.number == STANDALONE else str(self.number)
+
+    def move(self, by: StreamStep) -> None:
+        self.state = step(STREAM, self.state, by)
+
+    def progress(self) -> None:
+        """A new ID or message: the budgets are full again."""
+        self.progressed = True
+        self.attempts = self.barren = self.fruitless = self.unwitnessed = self.server_errors = 0
+        self.fruitless_since = None
+
+    def no_longer_exact(self) -> None:
+        self.exact = self.after_silence = False

@@ -1,0 +1,217 @@
+"""The trail of a stream: its last events as (event ID, digest), and where the next one belongs.
+
+A resume is proven by overlap (DESIGN §1): the server is asked for what follows the event *before* the witness,
+and must then send the witness again. `Trail.resume_point` chooses both; `Trail.place` says what an event is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from attrs import define, field, frozen
+
+from .event_id import IdScheme, fits_header, follows
+from .model import Seen
+
+STORED_ROWS = 8
+
+
+class Placement(Enum):
+    """What an event is to the trail it came for."""
+
+    NEXT = "new, and in its place"
+    UNKNOWN = "new, without an ID of its own"
+    DUPLICATE = "already received"
+    CONFLICT = "another message under an ID that this stream has used"
+    GAP = "not what the declared scheme allows next"
+    AMBIGUOUS = "an ID used twice on one connection: it identifies nothing"
+
+
+@define(slots=True, eq=False)
+class Row:
+    """One received event."""
+
+    event_id: str | None
+    digest: bytes
+    carried: bool
+    """Whether it carried a message; a priming event did not."""
+    connection: int
+    number: int
+    trail: Trail
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(self.event_id, self.digest)
+
+
+Index = dict[str, Row]
+"""Every identified row of every trail of one session: event IDs are unique per session."""
+
+
+@frozen
+class ResumePoint:
+    """What to send as `Last-Event-ID`, and which event must then come again."""
+
+    last_event_id: str
+    witness: Seen | None
+    """None: nothing to overlap (or the exact ID was asked for), so nothing can be proven by it."""
+
+
+@define(slots=True, eq=False)
+class Trail:
+    """The received events of one stream, newest last, at most `size`."""
+
+    index: Index
+    size: int = 256
+    scheme: IdScheme = IdScheme.OPAQUE
+    rows: deque[Row] = field(factory=deque)
+    identifies: bool = True
+    """False once an ID was used twice, or equals the session ID: no cursor, no overlap, no de-duplication."""
+    _next_number: int = 1
+    _newest: Row | None = None
+    _first_connection: int | None = None
+    _expected: deque[bytes] = field(factory=deque)
+
+    @property
+    def newest_number(self) -> int:
+        return self._next_number - 1
+
+    @property
+    def cursor(self) -> str | None:
+        """The newest event ID that can be sent back, or None: then this stream cannot be resumed."""
+        row = self._newest
+        if row is None or row.event_id is None or not self.identifies or not fits_header(row.event_id):
+            return None
+        return row.event_id
+
+    def place(self, event_id: str | None, digest: bytes, carried: bool, connection: int) -> Placement:
+        """Say what this event is, and remember it if it is new."""
+        if not self.identifies:
+            return Placement.UNKNOWN
+        if event_id is None:
+            return self._place_without_id(digest, carried, connection)
+        known = self.index.get(event_id)
+        if known is not None:
+            return self._compare(known, digest, carried, connection)
+        newest = self._newest
+        if self.scheme is not IdScheme.OPAQUE and newest is not None and newest.event_id is not None:
+            if not follows(self.scheme, newest.event_id, event_id):
+                return Placement.GAP
+        if self._expected:
+            self._expected.clear()
+        row = self._append(event_id, digest, carried, connection)
+        self.index[event_id] = row
+        self._newest = row
+        return Placement.NEXT
+
+    def holds(self, event_id: str | None, digest: bytes) -> bool:
+        """Whether any trail of the session holds this event."""
+        row = self.index.get(event_id) if event_id is not None else None
+        return row is not None and row.digest == digest
+
+    def conflicts(self, event_id: str | None, digest: bytes) -> bool:
+        """Whether this stream has carried another message under this ID."""
+        row = self.index.get(event_id) if event_id is not None else None
+        return row is not None and row.trail is self and row.carried and row.digest != digest
+
+    def resume_point(self, *, exact: bool = False) -> ResumePoint | None:
+        """Where to resume: the row before the witness if there is one, else the cursor itself."""
+        cursor = self.cursor
+        if cursor is None:
+            return None
+        if not exact:
+            anchor, witness = self._overlap()
+            if anchor is not None and witness is not None:
+                return ResumePoint(anchor, witness)
+        return ResumePoint(cursor, None)
+
+    def replay_expected(self) -> None:
+        """After a proven resume: events without an ID that followed the witness may come again, in order."""
+        self._expected.clear()
+        for row in self.rows:
+            if row.event_id is not None and row.carried:
+                self._expected.clear()
+            elif row.event_id is None:
+                self._expected.append(row.digest)
+
+    def forget_cursor(self) -> None:
+        """The server reset the last event ID to nothing (an empty `id:` field)."""
+        self._newest = None
+
+    def identifies_nothing(self) -> None:
+        """The IDs of this stream are not identities; stop using them."""
+        self.clear()
+        self.identifies = False
+
+    def clear(self) -> None:
+        """Forget every row."""
+        for row in self.rows:
+            self._unindex(row)
+        self.rows.clear()
+        self._expected.clear()
+        self._newest = None
+
+    def stored_rows(self, up_to: int) -> tuple[Seen, ...]:
+        """The newest rows with an ID not beyond row number `up_to`: what may be written to disk."""
+        kept: list[Seen] = []
+        for row in reversed(self.rows):
+            if row.number <= up_to and row.event_id is not None:
+                kept.append(row.seen)
+                if len(kept) == STORED_ROWS:
+                    break
+        return tuple(reversed(kept))
+
+    def event_ids(self) -> list[str]:
+        return [row.event_id for row in self.rows if row.event_id is not None]
+
+    def _overlap(self) -> tuple[str | None, Seen | None]:
+        witness: Row | None = None
+        for row in reversed(self.rows):
+            if row.event_id is None:
+                continue
+            if witness is not None:
+                return (row.event_id, witness.seen) if fits_header(row.event_id) else (None, None)
+            if row.carried:
+                witness = row
+        return None, None
+
+    def _place_without_id(self, digest: bytes, carried: bool, connection: int) -> Placement:
+        if self._expected:
+            if self._expected[0] == digest:
+                self._expected.popleft()
+                return Placement.DUPLICATE
+            self._expected.clear()
+        if carried and self.rows:
+            self._append(None, digest, carried, connection)
+        return Placement.UNKNOWN
+
+    def _compare(self, known: Row, digest: bytes, carried: bool, connection: int) -> Placement:
+        same = known.digest == digest
+        if known.trail is not self:
+            # Another stream of the session used this ID: the same event delivered there, or an ID that is
+            # not unique. Only the first is a duplicate.
+            return Placement.DUPLICATE if same or not carried else Placement.AMBIGUOUS
+        if known.connection == connection and not (same and self._was_resumed(connection)):
+            return Placement.AMBIGUOUS
+        if same or not carried or not known.carried:
+            # A priming event replayed as `{}` differs in its bytes but carries no message either way.
+            return Placement.DUPLICATE
+        return Placement.CONFLICT
+
+    def _was_resumed(self, connection: int) -> bool:
+        return self._first_connection != connection
+
+    def _append(self, event_id: str | None, digest: bytes, carried: bool, connection: int) -> Row:
+        row = Row(event_id, digest, carried, connection, self._next_number, self)
+        if self._first_connection is None:
+            self._first_connection = connection
+        self._next_number += 1
+        self.rows.append(row)
+        if len(self.rows) > self.size:
+            self._unindex(self.rows.popleft())
+        return row
+
+    def _unindex(self, row: Row) -> None:
+        if row.event_id is not None and self.index.get(row.event_id) is row:
+            del self.index[row.event_id]

@@ -1,0 +1,99 @@
+"""The trial of a resumed stream: what each event says about whether the server still holds our log.
+
+Until the witness has come everything new is held, because nothing is proven. Skipped are events that some trail
+of the session holds (the TypeScript reference server replays later events of *every* stream), priming events
+and `{}` (what that server makes of them).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from attrs import define, field, frozen
+
+from .event_id import IdScheme, follows, goes_down, learn
+from .inputs import EventReceived
+from .model import Evidence, Grade, Seen
+from .trail import Trail
+
+NO_WITNESS = Evidence(Grade.UNVERIFIED, "no witness")
+WITNESS_MISSING = Evidence(Grade.UNVERIFIED, "witness missing")
+PROVEN = Evidence(Grade.PROVEN, "the witness came again")
+
+
+def broken(why: str) -> Evidence:
+    return Evidence(Grade.BROKEN, why)
+
+
+class Weight(Enum):
+    SKIP = "says nothing"
+    HOLD = "new, but nothing is proven yet"
+
+
+@frozen
+class Judged:
+    """The trial is over. `fits` says whether the event that ended it is to be placed like any other."""
+
+    evidence: Evidence
+    fits: bool
+
+
+@define(eq=False)
+class Trial:
+    """One resume of one stream, from its answer to a judgement."""
+
+    trail: Trail
+    sent: str
+    """The `Last-Event-ID` that was sent."""
+    witness: Seen | None
+    """The event that must come again; None when the exact cursor was sent."""
+    after_silence: bool = False
+    """The exact cursor was sent because the witness had not come."""
+    held: list[EventReceived] = field(factory=list)
+    held_bytes: int = 0
+
+    @property
+    def is_exact(self) -> bool:
+        return self.witness is None
+
+    @property
+    def unproven(self) -> Evidence:
+        """What this resume is worth if nothing contradicts and nothing confirms."""
+        return WITNESS_MISSING if self.witness is not None or self.after_silence else NO_WITNESS
+
+    def hold(self, event: EventReceived) -> None:
+        self.held.append(event)
+        self.held_bytes += len(event.data)
+
+    def weigh(self, event: EventReceived, digest: bytes, carried: bool) -> Weight | Judged:
+        witness = self.witness
+        if witness is not None and event.event_id == witness.event_id and digest == witness.digest:
+            return Judged(PROVEN, fits=False)
+        if not carried:
+            return Weight.SKIP
+        if self.trail.conflicts(event.event_id, digest):
+            return Judged(broken("another message under a known event ID"), fits=False)
+        if self.trail.holds(event.event_id, digest):
+            return self._weigh_known(event)
+        if witness is not None:
+            return Weight.HOLD
+        return self._weigh_exact(event)
+
+    def _weigh_known(self, event: EventReceived) -> Weight | Judged:
+        if self.is_exact and event.event_id == self.sent:
+            # An inclusive replay sends the cursor's own event again: as good as a witness.
+            return Judged(PROVEN, fits=False)
+        return Weight.SKIP
+
+    def _weigh_exact(self, event: EventReceived) -> Judged:
+        if event.event_id is None:
+            return Judged(self.unproven, fits=True)
+        ids = self.trail.event_ids()
+        if not follows(self.trail.scheme, self.sent, event.event_id):
+            return Judged(broken(f"the declared {self.trail.scheme.value} IDs do not continue"), fits=False)
+        if goes_down(ids, event.event_id):
+            return Judged(broken("the event IDs started over"), fits=False)
+        scheme = self.trail.scheme if self.trail.scheme is not IdScheme.OPAQUE else learn(ids)
+        if scheme is IdScheme.CONTIGUOUS and follows(scheme, self.sent, event.event_id):
+            return Judged(Evidence(Grade.CONSISTENT, "the event IDs continue without a gap"), fits=True)
+        return Judged(self.unproven, fits=True)

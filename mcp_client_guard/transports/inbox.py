@@ -1,0 +1,171 @@
+"""Messages on their way to the host, with the drain observed: asking for the next says that the last was taken.
+
+Ours, and not a memory object stream, because that one cannot say when a message was taken, and switches tasks
+for each. Both SDK majors accept any object with this shape.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import anyio
+from attrs import define, field
+
+from mcp_client_guard.core.model import JSON
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_MAX_MESSAGES = 1024
+
+T = TypeVar("T")
+
+
+@define(eq=False)
+class Inbox:
+    """Bounded by back-pressure: `room` keeps the reader of a socket waiting while the host is behind (L9)."""
+
+    max_bytes: int
+    drained: int = field(default=0, init=False)
+    """Messages taken by the host since the core was last told."""
+    on_drained: Callable[[], None] = field(default=lambda: None)
+    """Called when the first message since then was taken."""
+    _messages: deque[JSON] = field(factory=deque, init=False)
+    _bytes: int = field(default=0, init=False)
+    _handed: bool = field(default=False, init=False)
+    _closed: bool = field(default=False, init=False)
+    _waiting: anyio.Event | None = field(default=None, init=False)
+    _room: anyio.Event | None = field(default=None, init=False)
+
+    def put(self, message: JSON) -> None:
+        if self._closed:
+            return
+        self._messages.append(message)
+        if self._waiting is not None:
+            self._waiting.set()
+
+    def account(self, size: int) -> None:
+        """These many bytes were read from a socket for what was just put."""
+        self._bytes += size
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._messages) >= _MAX_MESSAGES or self._bytes > self.max_bytes
+
+    async def room(self) -> None:
+        """Wait until the host has caught up."""
+        while self.is_full and self._messages and not self._closed:
+            self._room = self._room or anyio.Event()
+            await self._room.wait()
+        if not self._messages:
+            self._bytes = 0
+
+    async def take(self) -> JSON:
+        """The next message.
+
+        Raises:
+            anyio.EndOfStream: the connection is closed and everything was taken.
+        """
+        if self._handed:
+            self._handed = False
+            self.drained += 1
+            if self.drained == 1:
+                self.on_drained()
+        while not self._messages:
+            self._bytes = 0
+            self._make_room()
+            if self._closed:
+                raise anyio.EndOfStream
+            self._waiting = anyio.Event()
+            await self._waiting.wait()
+            self._waiting = None
+        self._handed = True
+        message = self._messages.popleft()
+        if self._room is not None and len(self._messages) <= _MAX_MESSAGES // 2:
+            self._bytes = self._bytes // 2
+            self._make_room()
+        return message
+
+    def close(self) -> None:
+        """No more will be put."""
+        self._closed = True
+        if self._waiting is not None:
+            self._waiting.set()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+
+class _Stream:
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@define(eq=False)
+class ReadStream(_Stream, Generic[T]):
+    """What the host reads from."""
+
+    _inbox: Inbox
+    _encode: Callable[[JSON], T]
+
+    async def receive(self) -> T:
+        """The next message.
+
+        Raises:
+            anyio.EndOfStream: the connection is closed.
+        """
+        return self._encode(await self._inbox.take())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        try:
+            message = await self._inbox.take()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+        return self._encode(message)
+
+    async def aclose(self) -> None:
+        self._inbox.close()
+
+    def close(self) -> None:
+        self._inbox.close()
+
+
+@define(eq=False)
+class WriteStream(_Stream, Generic[T]):
+    """What the host writes to."""
+
+    _submit: Callable[[T], Any]
+    _closed: bool = field(default=False, init=False)
+
+    async def send(self, item: T) -> None:
+        """Send a message.
+
+        Raises:
+            anyio.ClosedResourceError: the connection is closed.
+        """
+        if self._closed:
+            raise anyio.ClosedResourceError
+        await self._submit(item)
+
+    async def aclose(self) -> None:
+        self._closed = True
+
+    def close(self) -> None:
+        self._closed = True

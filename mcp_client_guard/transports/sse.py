@@ -1,0 +1,142 @@
+"""Bytes in, SSE events out: httpx-sse, with the three things it hides.
+
+httpx-sse reports an inherited ID like one of the event's own, reports a comment after an identified event as
+an empty event with that ID, and has no size bound. So it is given one block (what stands between two blank
+lines) at a time, and what the block itself says is looked up there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx_sse
+from attrs import define, field
+
+from mcp_client_guard.core.inputs import UNREADABLE
+
+_BOM = b"\xef\xbb\xbf"
+_BLANK_LINE = b"\n\n"
+_OWN_ID = re.compile(r"^id(?::[^\n\0]*)?$", re.MULTILINE)
+_DIGITS = re.compile(r"^retry: ?([0-9]{1,15})$", re.MULTILINE)
+
+
+class EventTooLarge(Exception):
+    """One event is larger than the bound; the stream cannot be read on."""
+
+
+@define
+class ParsedEvent:
+    """One dispatched event, with what is its own."""
+
+    event_id: str | None
+    data: bytes
+    body: Any
+    name: str
+    retry: int | None
+    resets_id: bool
+
+
+class _Blocks:
+    """What httpx-sse takes for a response: text, one block at a time, so that each event knows its block."""
+
+    headers = {"content-type": "text/event-stream"}  # noqa: RUF012
+
+    def __init__(self, blocks: list[bytes]) -> None:
+        self.blocks = blocks
+        self.block = ""
+
+    def iter_text(self) -> Iterator[str]:
+        for raw in self.blocks:
+            if raw and raw != b"\n":
+                self.block = raw.decode("utf-8", "replace").strip("\n")
+                yield self.block + "\n\n"
+
+
+@define(eq=False)
+class EventReader:
+    """Incremental: feed it the bytes of one response, as they come."""
+
+    max_event_size: int
+    _tail: bytearray = field(factory=bytearray, init=False)
+    _after_cr: bool = field(default=False, init=False)
+    _started: bool = field(default=False, init=False)
+
+    def feed(self, chunk: bytes) -> list[ParsedEvent]:
+        """The events that these bytes complete.
+
+        Raises:
+            EventTooLarge: an event passes `max_event_size` bytes.
+        """
+        searched = max(0, len(self._tail) - 1)
+        self._tail += self._normalised(chunk)
+        if not self._started and not self._skip_bom():
+            return []
+        end = self._tail.rfind(_BLANK_LINE, searched)
+        if end < 0:
+            self._check(len(self._tail))
+            return []
+        blocks = bytes(self._tail[:end]).split(_BLANK_LINE)
+        del self._tail[: end + 2]
+        self._check(len(self._tail))
+        if end > self.max_event_size:
+            self._check(max(map(len, blocks)))
+        return list(_events(blocks))
+
+    def _normalised(self, chunk: bytes) -> bytes:
+        """CRLF, CR and LF all end a line; a CRLF may be split between two chunks."""
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._after_cr = False
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if chunk:
+            self._after_cr = False
+        return chunk
+
+    def _skip_bom(self) -> bool:
+        """Whether the start of the stream is known, its byte order mark gone."""
+        if _BOM.startswith(bytes(self._tail[:3])) and len(self._tail) < 3:
+            return False
+        if self._tail.startswith(_BOM):
+            del self._tail[:3]
+        self._started = True
+        return True
+
+    def _check(self, size: int) -> None:
+        if size > self.max_event_size:
+            raise EventTooLarge
+
+
+def _events(blocks: list[bytes]) -> Iterator[ParsedEvent]:
+    source = _Blocks(blocks)
+    for sse in httpx_sse.EventSource(source).iter_sse():  # type: ignore[arg-type]
+        own = bool(sse.id) and _OWN_ID.search(source.block) is not None
+        resets = not sse.id and _OWN_ID.search(source.block) is not None
+        if not own and not resets and not sse.data and sse.retry is None:
+            continue
+        yield ParsedEvent(
+            event_id=sse.id if own else None,
+            data=sse.data.encode("utf-8", "surrogatepass"),
+            body=parse_json(sse.data) if sse.data else None,
+            name=sse.event,
+            retry=_retry(source.block) if sse.retry is not None else None,
+            resets_id=resets,
+        )
+
+
+def _retry(block: str) -> int | None:
+    """`retry:` counts only if it is all ASCII digits; httpx-sse takes whatever `int` takes."""
+    found = _DIGITS.findall(block)
+    return int(found[-1]) if found else None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parsed JSON, or `UNREADABLE`."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return UNREADABLE

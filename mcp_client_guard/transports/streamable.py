@@ -1,0 +1,364 @@
+"""The streamable HTTP shell: carries out what the machine orders and tells it what happened. Decides nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from attrs import define, field
+
+from mcp_client_guard._errors import StoreError
+from mcp_client_guard.core.actions import (
+    Action,
+    CancelTimer,
+    Deliver,
+    EndSession,
+    Get,
+    Hangup,
+    Post,
+    Report,
+    Save,
+    SetTimer,
+    Timer,
+)
+from mcp_client_guard.core.inputs import (
+    UNREADABLE,
+    Answered,
+    BodyReceived,
+    CloseRequested,
+    ConnectionLost,
+    Drained,
+    EventReceived,
+    IdleElapsed,
+    Input,
+    MessageSubmitted,
+    Refused,
+    SaveFailed,
+    TimerElapsed,
+    TooLarge,
+)
+from mcp_client_guard.core.machine import Machine
+from mcp_client_guard.core.model import JSON, Record, assert_never
+from mcp_client_guard.core.report import Event, StoreFailed
+from mcp_client_guard.stores import Claim
+
+from . import http, retry
+from .inbox import Inbox
+from .sse import EventReader, EventTooLarge, parse_json
+from .timers import Timers
+
+logger = logging.getLogger("mcp_client_guard")
+
+_ACCEPT_ANY = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+_ACCEPT_EVENTS = {"accept": "text/event-stream", "cache-control": "no-store"}
+_SAVE_BEHIND = 0.05
+_SAVE_GROUP = 512
+_LINGER = 1.0
+_REFUSAL_BYTES = 64 * 1024
+_REFUSAL_SECONDS = 5.0
+_CLOSING_SECONDS = 0.5
+
+_SAVE_TIMER = "save"
+
+
+class BodyTooLarge(Exception):
+    """A body is larger than the bound."""
+
+
+@define(eq=False)
+class Exchange:
+    """One HTTP request and its response."""
+
+    order: Post | Get
+    scope: anyio.CancelScope = field(factory=anyio.CancelScope)
+    written: http.Written = field(factory=http.Written)
+    last_byte: float = 0.0
+    lingering: bool = False
+
+
+@define(eq=False)
+class StreamableHttp:
+    """Runs one connection of the host's. Made inside a running event loop, used in one task group."""
+
+    url: str
+    client: http.HttpClient
+    machine: Machine
+    inbox: Inbox
+    claim: Claim
+    slot: int
+    max_idle: float
+    max_event_size: int
+    on_event: Callable[[Event], None]
+    tasks: TaskGroup
+    _timers: Timers = field(init=False)
+    _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
+    _unsaved: list[Record] = field(factory=list, init=False)
+    _saving: anyio.Lock = field(factory=anyio.Lock, init=False)
+    _ends: list[EndSession] = field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._timers = Timers(self._elapsed)
+        self.inbox.on_drained = lambda: self._timers.set(_SAVE_TIMER, _SAVE_BEHIND)
+
+    def start(self) -> None:
+        self.tasks.start_soon(self._timers.run)
+
+    def submit(self, message: JSON, headers: Mapping[str, str], call_key: str) -> None:
+        """The host sent a message."""
+        self._feed(MessageSubmitted(message, headers, call_key))
+
+    async def close(self) -> None:
+        """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""
+        self._tell_drained()
+        self._feed(CloseRequested())
+        with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+            for end in self._ends:
+                await self._end_session(end)
+        with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+            await self._save(())
+
+    # Between the core and the world.
+
+    def _feed(self, told: Input) -> None:
+        self._carry_out(self.machine.receive(told))
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        for done, action in enumerate(actions, 1):
+            if isinstance(action, Save) and action.durable:
+                # What follows waits for the disk; nothing else does.
+                rest = actions[done:]
+                exchanges = [self._expect(a) for a in rest if isinstance(a, (Post, Get))]
+                self.tasks.start_soon(self._save_first, action, rest, exchanges)
+                return
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Deliver():
+                self.inbox.put(action.message)
+            case Save():
+                self._save_behind(action.records)
+            case Post() | Get():
+                self.tasks.start_soon(self._run, self._expect(action))
+            case Report():
+                self.on_event(action.event)
+            case SetTimer():
+                self._timers.set(action.timer, action.seconds)
+            case CancelTimer():
+                self._timers.cancel(action.timer)
+            case Hangup():
+                self._hang_up(action)
+            case EndSession():
+                self._ends.append(action)
+            case _:
+                assert_never(action)
+
+    def _expect(self, order: Post | Get) -> Exchange:
+        exchange = self._exchanges[order.connection] = Exchange(order)
+        return exchange
+
+    def _hang_up(self, action: Hangup) -> None:
+        exchange = self._exchanges.get(action.connection)
+        if exchange is None:
+            return
+        if action.linger:
+            exchange.lingering = True
+            exchange.scope.deadline = anyio.current_time() + _LINGER
+        else:
+            exchange.scope.cancel()
+
+    def _elapsed(self, key: Hashable) -> None:
+        now = anyio.current_time()
+        if isinstance(key, Timer):
+            self._feed(TimerElapsed(key, now))
+        elif isinstance(key, int):
+            self._check_idle(key, now)
+        else:
+            self._tell_drained()
+            self.tasks.start_soon(self._save_group)
+
+    def _check_idle(self, connection: int, now: float) -> None:
+        exchange = self._exchanges.get(connection)
+        if exchange is None or exchange.lingering:
+            return
+        idle = now - exchange.last_byte
+        if idle < self.max_idle:
+            self._timers.set(connection, self.max_idle - idle)
+            return
+        self._timers.set(connection, self.max_idle)
+        self._tell_drained()
+        self._feed(IdleElapsed(exchange.order.stream, connection, now))
+
+    # Saving.
+
+    def _tell_drained(self) -> None:
+        count, self.inbox.drained = self.inbox.drained, 0
+        if count:
+            self._feed(Drained(count))
+
+    def _save_behind(self, records: Sequence[Record]) -> None:
+        if not self._unsaved:
+            self._timers.set(_SAVE_TIMER, _SAVE_BEHIND)
+        self._unsaved += records
+
+    async def _save_first(self, save: Save, rest: Sequence[Action], exchanges: list[Exchange]) -> None:
+        try:
+            await self._save(save.records, durable=True)
+        except StoreError as error:
+            for exchange in exchanges:
+                self._exchanges.pop(exchange.order.connection, None)
+                self._feed(SaveFailed(exchange.order.stream, str(error)))
+            return
+        for action in rest:
+            if not isinstance(action, (Post, Get)):
+                self._do(action)
+        for exchange in exchanges[1:]:
+            self.tasks.start_soon(self._run, exchange)
+        if exchanges:
+            await self._run(exchanges[0])
+
+    async def _save_group(self) -> None:
+        try:
+            await self._save(())
+        except StoreError as error:
+            self.on_event(StoreFailed(str(error)))
+
+    async def _save(self, records: Sequence[Record], *, durable: bool = False) -> None:
+        """Write these records after all that wait. What cannot be written is given up: it is only behind."""
+        behind, self._unsaved = self._unsaved, []
+        if behind or records:
+            await self.claim.write(self.slot, [*behind, *records], durable=durable)
+
+    # One exchange.
+
+    async def _run(self, exchange: Exchange) -> None:
+        """One HTTP request, from its delay to the end of its response. Raises nothing."""
+        order = exchange.order
+        lost: ConnectionLost | None = None
+        with exchange.scope:
+            try:
+                lost = await self._converse(exchange)
+            except Exception as error:
+                lost = self._lost(exchange, error)
+        self._exchanges.pop(order.connection, None)
+        self._timers.cancel(order.connection)
+        if lost is not None and not exchange.lingering:
+            self._tell_drained()
+            self._feed(lost)
+
+    def _lost(self, exchange: Exchange, error: Exception) -> ConnectionLost:
+        order = exchange.order
+        if not http.is_stream_error(error):
+            logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
+        return ConnectionLost(
+            order.stream,
+            order.connection,
+            anyio.current_time(),
+            written=exchange.written.after(error),
+            clean=False,
+            why=type(error).__name__,
+        )
+
+    async def _converse(self, exchange: Exchange) -> ConnectionLost:
+        order = exchange.order
+        wait = retry.seconds(order.delay)
+        if wait > 0:
+            await anyio.sleep(wait)
+        exchange.last_byte = anyio.current_time()
+        self._timers.set(order.connection, self.max_idle)
+        if isinstance(order, Post):
+            method, accept, content = "POST", _ACCEPT_ANY, http.body_of(order.message)
+        else:
+            method, accept, content = "GET", _ACCEPT_EVENTS, None
+        headers = {**order.headers, **accept}
+        async with http.opened(self.client, method, self.url, headers, content, exchange.written) as response:
+            exchange.last_byte = anyio.current_time()
+            await self._read(exchange, response)
+            clean = http.complete_by_framing(response)
+        now = anyio.current_time()
+        return ConnectionLost(order.stream, order.connection, now, written=True, clean=clean, why="ended")
+
+    async def _read(self, exchange: Exchange, response: http.Response) -> None:
+        order, status, headers = exchange.order, response.status_code, response.headers
+        session_id = headers.get("mcp-session-id")
+        if not 200 <= status < 300:
+            await self._read_refusal(exchange, response, session_id)
+            return
+        is_events = headers.get("content-type", "").lower().startswith("text/event-stream")
+        resumed = {"true": True, "false": False}.get(headers.get("mcp-resumed", "").lower())
+        now = anyio.current_time()
+        self._feed(Answered(order.stream, order.connection, status, is_events, session_id, now, resumed))
+        if is_events:
+            await self._read_events(exchange, response)
+            return
+        try:
+            body = await self._read_body(exchange, response, self.max_event_size)
+        except BodyTooLarge:
+            self._feed(TooLarge(order.stream, order.connection, self.max_event_size))
+            return
+        self._feed(BodyReceived(order.stream, order.connection, parse_json(body) if body.strip() else None))
+
+    async def _read_events(self, exchange: Exchange, response: http.Response) -> None:
+        order = exchange.order
+        stream, connection = order.stream, order.connection
+        reader = EventReader(self.max_event_size)
+        receive, carry_out, inbox = self.machine.receive, self._carry_out, self.inbox
+        async for chunk in response.aiter_bytes():
+            exchange.last_byte = anyio.current_time()
+            if exchange.lingering:
+                continue
+            try:
+                events = reader.feed(chunk)
+            except EventTooLarge:
+                self._feed(TooLarge(stream, connection, self.max_event_size))
+                return
+            for e in events:
+                told = EventReceived(stream, connection, e.event_id, e.data, e.body, e.name, e.retry, e.resets_id)
+                carry_out(receive(told))
+            inbox.account(len(chunk))
+            if inbox.drained >= _SAVE_GROUP:
+                self._tell_drained()
+            if inbox.is_full:
+                await inbox.room()
+
+    async def _read_body(self, exchange: Exchange, response: http.Response, limit: int) -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            exchange.last_byte = anyio.current_time()
+            if exchange.lingering:
+                continue
+            body += chunk
+            if len(body) > limit:
+                raise BodyTooLarge
+        return bytes(body)
+
+    async def _read_refusal(self, exchange: Exchange, response: http.Response, session_id: str | None) -> None:
+        order, body = exchange.order, b""
+        with anyio.move_on_after(_REFUSAL_SECONDS):
+            try:
+                body = await self._read_body(exchange, response, _REFUSAL_BYTES)
+            except Exception as error:  # the status stands, whatever became of its body
+                logger.debug("the body of HTTP %s was lost: %s", response.status_code, type(error).__name__)
+        parsed: Any = parse_json(body) if body else None
+        self._feed(
+            Refused(
+                order.stream,
+                order.connection,
+                response.status_code,
+                None if parsed is UNREADABLE else parsed,
+                session_id,
+                http.retry_after(response),
+                http.redirect_target(response),
+            )
+        )
+
+    async def _end_session(self, end: EndSession) -> None:
+        try:
+            headers = {**end.headers, "accept": "application/json"}
+            async with http.opened(self.client, "DELETE", self.url, headers, None, http.Written()):
+                pass
+        except Exception as error:  # closing must not fail because the server does
+            logger.debug("DELETE of the session failed: %s", type(error).__name__)
