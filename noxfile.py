@@ -1,0 +1,91 @@
+"""Every check of the project. `./run-tests` runs them all; `nox -s sdk2 -- tests/wire -x` runs a part."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10.9"
+nox.options.default_venv_backend = "uv"
+nox.options.error_on_missing_interpreters = False
+nox.options.reuse_existing_virtualenvs = True
+
+os.environ["UV_PYTHON_DOWNLOADS"] = "never"  # the interpreters of this machine, or none
+
+TEST_TOOLS = ("pytest>=8.4", "trio>=0.26", "hypothesis", "coverage[toml]", "ruff", "mypy")
+SERVER = ("uvicorn", "starlette")
+PARTS = [path for path in ("tests/core", "tests/stores", "tests/wire") if any(Path(path).glob("test_*.py"))]
+
+
+def interpreter(version: str) -> str:
+    """The newest `version` under pyenv, else the one on the PATH."""
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    return str(found[-1]) if found else (shutil.which(f"python{version}") or version)
+
+
+MAIN = interpreter("3.11")
+OTHERS = ("3.10", "3.12", "3.13")
+
+
+def install(session: nox.Session, *extra: str) -> None:
+    """The package as a user would have it, and the tools."""
+    session.install("-e", ".", *TEST_TOOLS, *extra)
+
+
+def peers(session: nox.Session) -> None:
+    """The real servers and the official conformance runner, made once."""
+    session.run("python", "tests/real/install_peers.py")
+    session.run("sh", "tests/conformance/install_node.sh", external=True)
+
+
+@nox.session(python=MAIN)
+def lint(session: nox.Session) -> None:
+    """Style, formatting, forbidden imports."""
+    session.install("ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session(python=MAIN)
+@nox.parametrize("sdk", ["1.30.0", "2.3.0"])
+def types(session: nox.Session, sdk: str) -> None:
+    """mypy, strict, against both SDK majors."""
+    install(session, f"mcp=={sdk}", *SERVER)
+    session.run("mypy")
+
+
+@nox.session(python=MAIN)
+def core(session: nox.Session) -> None:
+    """The core alone, without any SDK: every branch must be covered."""
+    install(session)
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", "tests/core", *session.posargs)
+    session.run("coverage", "report", "--include=mcp_client_guard/core/*", "--fail-under=100")
+
+
+@nox.session(python=[interpreter(version) for version in OTHERS])
+def other_pythons(session: nox.Session) -> None:
+    """Core, stores and wire on the other Pythons we support."""
+    install(session, "mcp==1.30.0", *SERVER)
+    session.run("pytest", *PARTS, *session.posargs)
+
+
+@nox.session(python=MAIN)
+def sdk1(session: nox.Session) -> None:
+    """Everything, with the 1.x SDK above the guard and the real servers below it."""
+    whole(session, "1.30.0")
+
+
+@nox.session(python=MAIN)
+def sdk2(session: nox.Session) -> None:
+    """Everything, with the 2.x SDK above the guard and the real servers below it."""
+    whole(session, "2.3.0")
+
+
+def whole(session: nox.Session, sdk: str) -> None:
+    install(session, f"mcp=={sdk}", *SERVER)
+    peers(session)
+    session.run("pytest", *(session.posargs or ["tests"]))

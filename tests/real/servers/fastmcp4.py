@@ -1,0 +1,32 @@
+"""Peer (a): FastMCP 4 with its own event store."""
+
+from __future__ import annotations
+
+import _tools
+from fastmcp import Context, FastMCP
+from fastmcp.server.event_store import EventStore
+
+mcp = FastMCP("fastmcp4-peer")
+
+
+@mcp.tool
+def add(a: int, b: int, label: str = "") -> int:
+    return _tools.add(a, b, label)
+
+
+@mcp.tool
+async def count(n: int, delay: float, ctx: Context, label: str = "") -> int:
+    return await _tools.count(n, delay, label, ctx.report_progress)
+
+
+@mcp.tool
+async def slow(seconds: float, heartbeat: float, ctx: Context, label: str = "") -> str:
+    return await _tools.slow(seconds, heartbeat, label, ctx.report_progress)
+
+
+@mcp.tool
+async def charge(cents: int, label: str) -> str:
+    return await _tools.charge(cents, label)
+
+
+_tools.serve(mcp.http_app(event_store=EventStore(), retry_interval=_tools.RETRY_MS))
