@@ -195,7 +195,7 @@ class Connection:
         try:
             claim = await guard._own(self)
             self._stack.push_async_callback(guard._disown, self)
-            client = guard._client
+            client: Any = guard._client
             if client is None:
                 own = http.default_client(guard._headers)
                 await self._stack.enter_async_context(own)

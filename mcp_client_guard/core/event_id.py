@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from itertools import pairwise
 
 _NUMBERED = re.compile(r"\A(.*?)([0-9]{1,18})\Z", re.DOTALL)
 _MAX_HEADER = 8 * 1024
@@ -55,7 +56,7 @@ def learn(event_ids: Sequence[str]) -> IdScheme:
     if len(event_ids) < _MIN_LEARNED:
         return IdScheme.OPAQUE
     for scheme in (IdScheme.CONTIGUOUS, IdScheme.MONOTONE):
-        if all(follows(scheme, a, b) for a, b in zip(event_ids, event_ids[1:], strict=False)):
+        if all(follows(scheme, a, b) for a, b in pairwise(event_ids)):
             return scheme
     return IdScheme.OPAQUE
 
@@ -68,5 +69,5 @@ def goes_down(event_ids: Sequence[str], new: str) -> bool:
     if not event_ids or not all(i.isascii() and i.isdigit() for i in (*event_ids, new)):
         return False
     numbers = [int(i[:18]) if len(i) <= 18 else -1 for i in event_ids]
-    rising = all(a < b for a, b in zip(numbers, numbers[1:], strict=False))
+    rising = all(a < b for a, b in pairwise(numbers))
     return rising and len(new) <= 18 and int(new) < numbers[-1]

@@ -35,7 +35,7 @@ from .inputs import (
 )
 from .ledger import Call
 from .messages import messages_of
-from .model import JSON, CursorDropped, CursorMoved, Evidence, Grade, digest_of, fingerprint
+from .model import JSON, CursorDropped, CursorMoved, Evidence, Grade, fingerprint
 from .policy import GuardPolicy
 from .report import (
     Disconnected,
@@ -361,7 +361,7 @@ class Streams:
         elif event.event_id is not None and event.event_id == self.session.session_id:
             placement = Placement.AMBIGUOUS
         else:
-            placement = trail.place(event.event_id, digest_of(event.data), carried, event.connection)
+            placement = trail.place(event.event_id, event.data, carried, event.connection)
         if placement is Placement.DUPLICATE:
             self._drop_duplicate(stream, event, carried)
             return
@@ -402,9 +402,9 @@ class Streams:
         self._cancel_timers(stream)
         self.out.append(Report(Disconnected(stream.name, why, stream.undrained, cursor is not None)))
         trial, stream.trial = stream.trial, None
-        if trial is not None and stream.state is StreamState.ON_TRIAL:
-            if self._trial_cut(stream, trial, clean=clean):
-                return
+        on_trial = trial is not None and stream.state is StreamState.ON_TRIAL
+        if trial is not None and on_trial and self._trial_cut(stream, trial, clean=clean):
+            return
         self._account(stream, at)
         call = stream.call
         if call is None:
@@ -559,9 +559,8 @@ class Streams:
             self._judge(stream, stream.trial, Judged(evidence, fits=False), None)
 
     def _weigh(self, stream: Stream, trial: Trial, event: EventReceived) -> None:
-        digest = digest_of(event.data)
         carried = bool(messages_of(event.body)) and event.name == "message"
-        verdict = trial.weigh(event, digest, carried)
+        verdict = trial.weigh(event, carried)
         if isinstance(verdict, Judged):
             self._judge(stream, trial, verdict, event)
         elif verdict is Weight.HOLD:

@@ -12,9 +12,11 @@ from enum import Enum
 from attrs import define, field, frozen
 
 from .event_id import IdScheme, fits_header, follows
-from .model import Seen
+from .model import Seen, digest_of
 
 STORED_ROWS = 8
+_KEPT_DATA = 16 * 1024
+"""Larger data is kept as its digest only, so that a trail stays small (S15)."""
 
 
 class Placement(Enum):
@@ -30,15 +32,30 @@ class Placement(Enum):
 
 @define(slots=True, eq=False)
 class Row:
-    """One received event."""
+    """One received event. Its digest is made when somebody asks, which for most events is never."""
 
     event_id: str | None
-    digest: bytes
+    data: bytes | None
+    """The raw data, kept instead of a digest unless it is large."""
     carried: bool
     """Whether it carried a message; a priming event did not."""
     connection: int
     number: int
     trail: Trail
+    _digest: bytes | None = None
+
+    @property
+    def digest(self) -> bytes:
+        if self._digest is None:
+            assert self.data is not None
+            self._digest = digest_of(self.data)
+        return self._digest
+
+    def forget_data(self) -> None:
+        self._digest, self.data = self.digest, None
+
+    def matches(self, data: bytes) -> bool:
+        return self.data == data or self.digest == digest_of(data)
 
     @property
     def seen(self) -> Seen:
@@ -71,7 +88,7 @@ class Trail:
     _next_number: int = 1
     _newest: Row | None = None
     _first_connection: int | None = None
-    _expected: deque[bytes] = field(factory=deque)
+    _expected: deque[Row] = field(factory=deque)
 
     @property
     def newest_number(self) -> int:
@@ -85,35 +102,33 @@ class Trail:
             return None
         return row.event_id
 
-    def place(self, event_id: str | None, digest: bytes, carried: bool, connection: int) -> Placement:
+    def place(self, event_id: str | None, data: bytes, carried: bool, connection: int) -> Placement:
         """Say what this event is, and remember it if it is new."""
         if not self.identifies:
             return Placement.UNKNOWN
         if event_id is None:
-            return self._place_without_id(digest, carried, connection)
+            return self._place_without_id(data, carried, connection)
         known = self.index.get(event_id)
         if known is not None:
-            return self._compare(known, digest, carried, connection)
-        newest = self._newest
-        if self.scheme is not IdScheme.OPAQUE and newest is not None and newest.event_id is not None:
-            if not follows(self.scheme, newest.event_id, event_id):
-                return Placement.GAP
+            return self._compare(known, data, carried, connection)
+        if self._leaves_gap(event_id):
+            return Placement.GAP
         if self._expected:
             self._expected.clear()
-        row = self._append(event_id, digest, carried, connection)
+        row = self._append(event_id, data, carried, connection)
         self.index[event_id] = row
         self._newest = row
         return Placement.NEXT
 
-    def holds(self, event_id: str | None, digest: bytes) -> bool:
+    def holds(self, event_id: str | None, data: bytes) -> bool:
         """Whether any trail of the session holds this event."""
         row = self.index.get(event_id) if event_id is not None else None
-        return row is not None and row.digest == digest
+        return row is not None and row.matches(data)
 
-    def conflicts(self, event_id: str | None, digest: bytes) -> bool:
+    def conflicts(self, event_id: str | None, data: bytes) -> bool:
         """Whether this stream has carried another message under this ID."""
         row = self.index.get(event_id) if event_id is not None else None
-        return row is not None and row.trail is self and row.carried and row.digest != digest
+        return row is not None and row.trail is self and row.carried and not row.matches(data)
 
     def resume_point(self, *, exact: bool = False) -> ResumePoint | None:
         """Where to resume: the row before the witness if there is one, else the cursor itself."""
@@ -133,7 +148,7 @@ class Trail:
             if row.event_id is not None and row.carried:
                 self._expected.clear()
             elif row.event_id is None:
-                self._expected.append(row.digest)
+                self._expected.append(row)
 
     def forget_cursor(self) -> None:
         """The server reset the last event ID to nothing (an empty `id:` field)."""
@@ -165,6 +180,12 @@ class Trail:
     def event_ids(self) -> list[str]:
         return [row.event_id for row in self.rows if row.event_id is not None]
 
+    def _leaves_gap(self, event_id: str) -> bool:
+        newest = self._newest
+        if self.scheme is IdScheme.OPAQUE or newest is None or newest.event_id is None:
+            return False
+        return not follows(self.scheme, newest.event_id, event_id)
+
     def _overlap(self) -> tuple[str | None, Seen | None]:
         witness: Row | None = None
         for row in reversed(self.rows):
@@ -176,18 +197,18 @@ class Trail:
                 witness = row
         return None, None
 
-    def _place_without_id(self, digest: bytes, carried: bool, connection: int) -> Placement:
+    def _place_without_id(self, data: bytes, carried: bool, connection: int) -> Placement:
         if self._expected:
-            if self._expected[0] == digest:
+            if self._expected[0].matches(data):
                 self._expected.popleft()
                 return Placement.DUPLICATE
             self._expected.clear()
         if carried and self.rows:
-            self._append(None, digest, carried, connection)
+            self._append(None, data, carried, connection)
         return Placement.UNKNOWN
 
-    def _compare(self, known: Row, digest: bytes, carried: bool, connection: int) -> Placement:
-        same = known.digest == digest
+    def _compare(self, known: Row, data: bytes, carried: bool, connection: int) -> Placement:
+        same = known.matches(data)
         if known.trail is not self:
             # Another stream of the session used this ID: the same event delivered there, or an ID that is
             # not unique. Only the first is a duplicate.
@@ -202,8 +223,10 @@ class Trail:
     def _was_resumed(self, connection: int) -> bool:
         return self._first_connection != connection
 
-    def _append(self, event_id: str | None, digest: bytes, carried: bool, connection: int) -> Row:
-        row = Row(event_id, digest, carried, connection, self._next_number, self)
+    def _append(self, event_id: str | None, data: bytes, carried: bool, connection: int) -> Row:
+        row = Row(event_id, data, carried, connection, self._next_number, self)
+        if len(data) > _KEPT_DATA:
+            row.forget_data()
         if self._first_connection is None:
             self._first_connection = connection
         self._next_number += 1

@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 
 from .event_id import IdScheme, follows, goes_down, learn
 from .inputs import EventReceived
-from .model import Evidence, Grade, Seen
+from .model import Evidence, Grade, Seen, digest_of
 from .trail import Trail
 
 NO_WITNESS = Evidence(Grade.UNVERIFIED, "no witness")
@@ -65,15 +65,15 @@ class Trial:
         self.held.append(event)
         self.held_bytes += len(event.data)
 
-    def weigh(self, event: EventReceived, digest: bytes, carried: bool) -> Weight | Judged:
+    def weigh(self, event: EventReceived, carried: bool) -> Weight | Judged:
         witness = self.witness
-        if witness is not None and event.event_id == witness.event_id and digest == witness.digest:
+        if witness is not None and event.event_id == witness.event_id and digest_of(event.data) == witness.digest:
             return Judged(PROVEN, fits=False)
         if not carried:
             return Weight.SKIP
-        if self.trail.conflicts(event.event_id, digest):
+        if self.trail.conflicts(event.event_id, event.data):
             return Judged(broken("another message under a known event ID"), fits=False)
-        if self.trail.holds(event.event_id, digest):
+        if self.trail.holds(event.event_id, event.data):
             return self._weigh_known(event)
         if witness is not None:
             return Weight.HOLD
