@@ -177,7 +177,7 @@ def _verdict(db: sqlite3.Connection) -> str:
     except sqlite3.OperationalError as wrong:
         return str(wrong)
     verdict: str = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-    return verdict
+    return " ".join(verdict.replace("*** in database main ***", "").split())
 
 
 # --- reading --------------------------------------------------------------------------------------

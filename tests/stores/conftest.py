@@ -1,0 +1,116 @@
+"""A view of the commits of a SQLite store, and processes of their own."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Commits:
+    """Each commit as it happens, with the `synchronous` that it runs under; and a gate before it."""
+
+    def __init__(self) -> None:
+        self.synchronous: list[int] = []
+        self.connections: list[sqlite3.Connection] = []
+        self.page_limit: int | None = None
+        self.reached = threading.Event()
+        self._gate = threading.Event()
+        self._gate.set()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within, no commit goes through: what is written meanwhile queues up behind one that waits."""
+        self.reached.clear()
+        self._gate.clear()
+        try:
+            yield
+        finally:
+            self._gate.set()
+
+    def at_commit(self, synchronous: int) -> None:
+        self.synchronous.append(synchronous)
+        self.reached.set()
+        assert self._gate.wait(30)
+
+
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
+    seen = Commits()
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "BEGIN IMMEDIATE" and seen.page_limit is not None:
+                super().execute(f"PRAGMA max_page_count = {seen.page_limit}")
+            if sql == "COMMIT":
+                seen.at_commit(super().execute("PRAGMA synchronous").fetchone()[0])
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
+    return seen
+
+
+class Other:
+    """Another Python process that runs `script` with the names every such script needs."""
+
+    def __init__(self, script: str, path: Path, *args: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + script, str(path), *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+
+    def line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip() or self.rest()
+
+    def rest(self) -> str:
+        """Let it go on to its end, and return what else it said."""
+        out, err = self._process.communicate("\n", timeout=60)
+        assert not err, err
+        return out.strip()
+
+    def kill(self) -> str:
+        """SIGKILL. Returns what it had said and nobody had read."""
+        self._process.kill()
+        out, _ = self._process.communicate(timeout=60)
+        return out
+
+
+PREAMBLE = """
+import sys, sqlite3, anyio
+from mcp_client_guard import _errors
+from mcp_client_guard.stores import _sqlite_file
+from mcp_client_guard.stores.sqlite import SQLiteStore
+from tests.stores.records import sent, settled, opened, moved
+path, args = sys.argv[1], sys.argv[2:]
+def say(*words): print(*words, flush=True)
+async def claim(key):
+    return await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
+"""
+
+
+@pytest.fixture
+def other_process(tmp_path: Path) -> Iterator[Any]:
+    started: list[Other] = []
+
+    def start(script: str, path: Path, *args: str) -> Other:
+        started.append(Other(script, path, *args))
+        return started[-1]
+
+    yield start
+    for other in started:
+        other.kill()

@@ -1,0 +1,299 @@
+# ruff: noqa: ASYNC240 - small files, and nobody else in the loop
+"""The file of a SQLite store: private, ours, whole; otherwise refused and left as it is."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mcp_client_guard._errors import StoreDamaged, StoreError
+from mcp_client_guard.core.model import Outcome
+from mcp_client_guard.stores import _sqlite_file
+from mcp_client_guard.stores._sqlite_rows import APPLICATION_ID, VERSION
+from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
+from tests.stores.records import SECRET, moved, opened, sent, settled
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent ?#%41.db"
+
+
+async def claimed(path: Path, key: str = "orders") -> SQLiteClaim:
+    return await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
+
+
+async def used(path: Path) -> None:
+    """Make a store with a bit of everything in it, and close it."""
+    claim = await claimed(path)
+    await claim.write(1, [opened(), moved(1, 2), sent(1), sent(2), settled(1, Outcome.IN_DOUBT)])
+    await claim.release()
+
+
+def change(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+
+
+async def assert_refused(path: Path, why: str) -> None:
+    before = path.read_bytes()
+    with pytest.raises(StoreDamaged, match=why):
+        await claimed(path)
+    with pytest.raises(StoreDamaged, match=why):
+        await SQLiteStore(path).sessions()
+    assert path.read_bytes() == before
+    assert {file.name for file in path.parent.iterdir()} <= {path.name, f"{path.name}-lock"}
+
+
+@pytest.mark.anyio
+async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        claim = await claimed(path)
+        await claim.write(1, [sent(1)])
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+        await claim.release()
+    finally:
+        os.umask(umask)
+    assert {f"{path.name}{suffix}" for suffix in ("", "-wal", "-shm", "-lock")} < set(modes)
+    assert set(modes.values()) == {0o600}
+
+
+@pytest.mark.anyio
+async def test_the_header_says_whose_file_it_is(path: Path) -> None:
+    await used(path)
+    header = path.read_bytes()[:100]
+    assert int.from_bytes(header[68:72], "big") == APPLICATION_ID
+    assert int.from_bytes(header[60:64], "big") == VERSION
+
+
+@pytest.mark.anyio
+async def test_releasing_the_last_claim_closes_the_file(path: Path) -> None:
+    await used(path)
+    assert {file.name for file in path.parent.iterdir()} == {path.name, f"{path.name}-lock"}
+
+
+@pytest.mark.anyio
+async def test_a_store_can_be_used_again(path: Path) -> None:
+    await used(path)
+    claim = await claimed(path)
+    await claim.write(1, [sent(3)], durable=True)
+    await claim.release()
+    assert [call.wire_id for call in await SQLiteStore(path).calls()] == [1, 2, 3]
+
+
+@pytest.mark.anyio
+async def test_an_empty_file_of_ours_becomes_a_store(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    await used(path)
+    assert len(await SQLiteStore(path).calls()) == 2
+
+
+@pytest.mark.anyio
+async def test_whoever_dies_making_a_store_leaves_none_half_made(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(new: str, name: str) -> None:
+        assert not path.exists()
+        raise OSError("died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die)
+        with pytest.raises(StoreError, match="died"):
+            await claimed(path)
+    assert [file.name for file in path.parent.iterdir()] == [f"{path.name}-lock"]
+    await used(path)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("content", [b"", b"x"])
+async def test_a_file_that_others_can_open_is_refused(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    path.chmod(0o640)
+    with pytest.raises(StoreError, match="chmod 600"):
+        await claimed(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.anyio
+async def test_a_symbolic_link_is_refused(path: Path) -> None:
+    target = path.parent / "target.db"
+    await used(target)
+    path.symlink_to(target)
+    for refused in (claimed(path), SQLiteStore(path).calls()):
+        with pytest.raises(StoreDamaged, match="link"):
+            await refused
+    dangling = path.parent / "dangling.db"
+    dangling.symlink_to(path.parent / "nothing.db")
+    with pytest.raises(StoreDamaged, match="link"):
+        await claimed(dangling)
+    assert not (path.parent / "nothing.db").exists()
+
+
+@pytest.mark.anyio
+async def test_a_directory_that_does_not_exist_is_an_error_and_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="nowhere"):
+        await claimed(tmp_path / "nowhere" / "agent.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("journal_mode", ["wal", "delete"])
+async def test_a_database_of_another_program_is_refused(path: Path, journal_mode: str) -> None:
+    change(path, f"PRAGMA journal_mode = {journal_mode}", "CREATE TABLE call (id)")
+    path.chmod(0o600)
+    await assert_refused(path, "another program")
+
+
+@pytest.mark.anyio
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"Dear diary, " * 1000)
+    path.chmod(0o600)
+    await assert_refused(path, "not a database")
+
+
+@pytest.mark.anyio
+async def test_a_newer_version_is_refused(path: Path) -> None:
+    await used(path)
+    change(path, f"PRAGMA user_version = {VERSION + 1}")
+    await assert_refused(path, "has version 2, and this package knows 1")
+
+
+@pytest.mark.anyio
+async def test_a_store_without_its_tables_is_refused(path: Path) -> None:
+    await used(path)
+    change(path, "DROP TABLE cursor")
+    before = path.read_bytes()
+    with pytest.raises(StoreDamaged, match="no such table"):
+        await claimed(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("damage", ["zeroed pages", "cut short"])
+async def test_a_corrupt_store_is_refused(path: Path, damage: str) -> None:
+    await used(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + bytes(len(whole) - 4096) if damage == "zeroed pages" else whole[:8192])
+    await assert_refused(path, "malformed|[Pp]age")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+async def test_a_log_without_its_database_is_refused(path: Path, suffix: str) -> None:
+    """SQLite would play a stray log into the new file."""
+    stray = path.with_name(path.name + suffix)
+    stray.write_bytes(b"left behind")
+    with pytest.raises(StoreDamaged, match="lacks its database"):
+        await claimed(path)
+    assert stray.read_bytes() == b"left behind"
+    assert not path.exists()
+
+
+@pytest.mark.anyio
+async def test_a_file_replaced_while_open_takes_no_new_owner(path: Path) -> None:
+    claim = await claimed(path)
+    path.unlink()
+    with pytest.raises(StoreDamaged, match="removed or replaced"):
+        await claimed(path, "mail")
+    await claim.release()
+
+
+@pytest.mark.anyio
+async def test_reading_what_does_not_exist_is_an_error_and_makes_nothing(path: Path) -> None:
+    with pytest.raises(StoreError, match="does not exist"):
+        await SQLiteStore(path).calls()
+    assert list(path.parent.iterdir()) == []
+    path.touch()
+    with pytest.raises(StoreError, match="is empty"):
+        await SQLiteStore(path).sessions()
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.anyio
+async def test_reading_a_closed_store_writes_and_makes_nothing(path: Path) -> None:
+    await used(path)
+    path.chmod(0o400)
+    before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.parent.iterdir()}
+    assert len(await SQLiteStore(path).calls()) == 2
+    assert len(await SQLiteStore(path).sessions()) == 1
+    assert before == {f.name: (f.read_bytes(), f.stat().st_mtime_ns) for f in path.parent.iterdir()}
+
+
+@pytest.mark.anyio
+async def test_what_is_read_while_an_owner_comes_is_read_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look takes no lock; so it must not count if a log has appeared by its end."""
+    await used(path)
+    ask, looks = _sqlite_file._ask, []
+
+    def owner_comes(where: str, how: str, query: Callable[[sqlite3.Connection], object]) -> object:
+        found = ask(where, how, query)
+        if not looks:
+            Path(f"{where}-wal").touch()
+        looks.append(how)
+        return found
+
+    monkeypatch.setattr(_sqlite_file, "_ask", owner_comes)
+    assert len(await SQLiteStore(path).calls()) == 2
+    assert looks == ["mode=ro&immutable=1", "mode=ro"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE call SET outcome = 'banana'", "unknown outcome 'banana'"),
+        ("UPDATE call SET wire_id = 'one' WHERE id = 1", "wire_id must be int, not str"),
+        ("UPDATE session SET generation = 'pigeon'", "unknown generation 'pigeon'"),
+        (f"UPDATE session SET session_id = CAST('{SECRET}' AS BLOB)", "session_id must be str, not bytes"),
+        ("UPDATE session SET initialize_result = '[]'", "initialize_result must be a JSON object"),
+        ("UPDATE session SET initialize_params = '{'", "initialize_params must be a JSON object"),
+        ("UPDATE cursor SET trail = '[[1, \"00\"]]'", "trail is not a list"),
+        ("UPDATE cursor SET trail = '7'", "trail is not a list"),
+    ],
+)
+async def test_a_value_we_cannot_have_written_is_refused_by_name(path: Path, statement: str, why: str) -> None:
+    await used(path)
+    change(path, statement)
+    store = SQLiteStore(path)
+    with pytest.raises(StoreDamaged, match=why.replace("[", r"\[")) as refused:
+        await (store.calls() if "call" in statement else store.sessions())
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_store_needs_a_file(path: str) -> None:
+    with pytest.raises(ValueError, match="MemoryStore"):
+        SQLiteStore(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"),
+    [
+        ((3, 40, 1), False),
+        ((3, 44, 5), False),
+        ((3, 44, 6), True),
+        ((3, 45, 0), False),
+        ((3, 50, 6), False),
+        ((3, 50, 7), True),
+        ((3, 51, 0), False),
+        ((3, 51, 2), False),
+        ((3, 51, 3), True),
+        ((3, 52, 0), True),
+        ((4, 0, 0), True),
+    ],
+)
+def test_only_a_sqlite_without_the_wal_reset_bug_lets_several_processes_write(
+    version: tuple[int, ...], safe: bool
+) -> None:
+    assert _sqlite_file.several_may_write(version) is safe
