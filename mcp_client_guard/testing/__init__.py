@@ -22,7 +22,7 @@ from .fake_server import (
     sse_response,
     tool_result,
 )
-from .proxy import Cut, CuttingProxy, Exchange, How, Match, calls_of, resumes_of, standalone
+from .proxy import Cut, CuttingProxy, Exchange, How, Match, after_event, calls_of, resumes_of, standalone
 from .scripted_mcp import ScriptedMcp
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Request",
     "ScriptedMcp",
     "Step",
+    "after_event",
     "calls_of",
     "chunk",
     "error",

@@ -129,12 +129,23 @@ def standalone(exchange: Exchange) -> bool:
     return exchange.request.method == "GET" and exchange.request.last_event_id is None
 
 
+def after_event(number: int, offset: int = 0) -> Callable[[Exchange], int | None]:
+    """For `Cut.at`: so many bytes after (or before, if negative) the end of this event, counted from 1."""
+
+    def place(exchange: Exchange) -> int | None:
+        boundaries = exchange.boundaries
+        return boundaries[number - 1] + offset if len(boundaries) >= number else None
+
+    return place
+
+
 @frozen
 class Cut:
     """Where one response ends early. An exchange takes the first of a plan that matches and is unused."""
 
-    at: int
-    """Response bytes forwarded before it, header bytes included; at 0 the first byte is already withheld."""
+    at: int | Callable[[Exchange], int | None]
+    """Response bytes forwarded before it, header bytes included; at 0 the first byte is already withheld.
+    Or a function that is asked as bytes come, and answers None while it cannot know: see `after_event`."""
     how: How = How.FIN
     where: Match = field(factory=calls_of)
     skip: int = 0
@@ -325,20 +336,27 @@ class _Link:
             return b""
         exchange = self._answering[0]
         taken = exchange.reader.feed(data)
-        piece, cut = data[:taken], exchange.cut
+        piece, place = data[:taken], self._place(exchange)
         if exchange.complete:
             self._answering.popleft()
-        if cut is not None and not exchange.cut_done and exchange.sent + taken >= cut.at:
-            piece = piece[: cut.at - exchange.sent]
+        if place is not None and exchange.cut is not None and exchange.sent + taken >= place:
+            piece = piece[: max(place - exchange.sent, 0)]
             exchange.sent += len(piece)
             exchange.cut_done = True
             await self._send(piece)
-            await self._cut(cut)
+            await self._cut(exchange.cut)
         else:
             if not self._muted:
                 exchange.sent += taken
             await self._send(piece)
         return data[taken:]
+
+    def _place(self, exchange: Exchange) -> int | None:
+        """Where this response is to be cut, if it is, was not yet, and that is known."""
+        if exchange.cut is None or exchange.cut_done:
+            return None
+        at = exchange.cut.at
+        return at if isinstance(at, int) else at(exchange)
 
     async def _send(self, data: bytes) -> None:
         if data and not self._muted:

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM117
 """The testing kit does what it says: bytes are cut where named, and every request is seen."""
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from mcp_client_guard.testing import (
     Reply,
     Request,
     ScriptedMcp,
+    after_event,
     chunk,
     events_of,
     http_response,
@@ -279,6 +279,16 @@ async def test_cuts_follow_a_stream_through_its_resumes() -> None:
     assert [e.origin is call for e in proxy.exchanges] == [True, True, True, False]
     assert [e.event_id for e in call.delivered] == ["p0", "e1"]
     assert proxy.unused_cuts == []
+
+
+@pytest.mark.parametrize(("offset", "delivered"), [(-1, ["p0"]), (0, ["p0", "e1"]), (1, ["p0", "e1"])])
+async def test_a_cut_can_be_placed_by_event(offset: int, delivered: list[str]) -> None:
+    async with FakeServer(ScriptedMcp(call=count)) as server:
+        async with CuttingProxy(server.port, [Cut(after_event(2, offset))]) as proxy:
+            await raw_answer(proxy.port, post(CALL))
+            call = proxy.exchanges[0]
+    assert [e.event_id for e in call.delivered] == delivered
+    assert call.sent == call.boundaries[1] + offset
 
 
 async def test_skip_lets_matching_requests_pass_first() -> None:
