@@ -1,0 +1,103 @@
+"""What one case of the sweep is: which peers, and where the wire is cut. Its name says all of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from zlib import crc32
+
+from attrs import field, frozen
+
+from mcp_client_guard.testing import Cut, Exchange, How, Match, after_event, resumes_of
+
+HOWS = {"fin": How.FIN, "rst": How.RST, "half": How.HALF_CLOSE, "stall": How.STALL}
+STEPS = 3
+"""Progress notifications of the call that is cut; the other call has one more."""
+EVENTS = STEPS + 2
+"""Its events: priming, progress, result."""
+LONGEST = 1400
+"""Bytes; more than any recorded response of the call. Cuts past the end of one are not tried."""
+
+
+@frozen
+class Place:
+    """`rst@312`: after 312 bytes; `stall@e2-1`: one byte before the end of the second event."""
+
+    how: How
+    at: int
+    event: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """From a case's name."""
+        how, _, at = text.partition("@")
+        if not at.startswith("e"):
+            return cls(HOWS[how], int(at))
+        number, sign, offset = at[1:].replace("-", " -").replace("+", " +").partition(" ")
+        return cls(HOWS[how], int(offset) if sign else 0, int(number))
+
+    def __str__(self) -> str:
+        if self.event is None:
+            return f"{self.how.value}@{self.at}"
+        return f"{self.how.value}@e{self.event}{self.at:+d}" if self.at else f"{self.how.value}@e{self.event}"
+
+    def cut(self, where: Match) -> Cut:
+        """As an order to the proxy."""
+        return Cut(self.at if self.event is None else after_event(self.event, self.at), self.how, where)
+
+
+@frozen
+class Case:
+    """`sdk1/session/beside/trio/rst@312+fin@20`: peer, host, alone or beside another call, event loop, cuts.
+
+    The first cut is on the call, each further one on the next resume of its stream.
+    """
+
+    peer: str
+    host: str
+    company: str
+    loop: str
+    places: tuple[Place, ...] = field(factory=tuple)
+
+    @classmethod
+    def parse(cls, name: str) -> Case:
+        """From its name."""
+        *four, places = name.split("/")
+        peer, host, company, loop = four
+        cuts = () if places == "whole" else tuple(Place.parse(place) for place in places.split("+"))
+        return cls(peer, host, company, loop, cuts)
+
+    def __str__(self) -> str:
+        places = "+".join(map(str, self.places)) or "whole"
+        return f"{self.peer}/{self.host}/{self.company}/{self.loop}/{places}"
+
+    @property
+    def delay(self) -> float:
+        """Seconds between the call's notifications: some calls are over at the resume, some go on live."""
+        return (0.004, 0.03)[crc32(str(self).encode()) % 2]
+
+    def cuts(self, where: Match) -> list[Cut]:
+        """As orders to the proxy; `where` matches the call."""
+
+        def of_call(exchange: Exchange) -> bool:
+            return where(exchange)
+
+        return [
+            place.cut(where if serial == 0 else resumes_of(of_call)) for serial, place in enumerate(self.places)
+        ]
+
+
+def every_place(length: int) -> Iterator[Place]:
+    """FIN and RST at every byte of a response; a stall at each event boundary and one byte either side."""
+    for at in range(length + 1):
+        yield Place(How.FIN, at)
+        yield Place(How.RST, at)
+    for event in range(1, EVENTS + 1):
+        for offset in (-1, 0, 1):
+            yield Place(How.STALL, offset, event)
+
+
+def random_places(rng: random.Random, length: int) -> tuple[Place, ...]:
+    """One to three cuts in a row; one in ten is a stall."""
+    hows = rng.choices([How.FIN, How.RST, How.STALL], weights=[9, 9, 2], k=rng.randint(1, 3))
+    return tuple(Place(how, rng.randint(0, length)) for how in hows)

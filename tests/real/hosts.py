@@ -1,0 +1,40 @@
+"""The hosts that call: `ClientSession` of the installed SDK, and the `Client` of SDK 2.x, on either transport."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import mcp
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+
+from mcp_client_guard import Event, Guard, GuardPolicy
+
+HOSTS = ("session", "client") if hasattr(mcp, "Client") else ("session",)
+SDK = "sdk2" if hasattr(mcp, "Client") else "sdk1"
+
+POLICY = GuardPolicy(max_idle=1.0, recheck=0.25)
+"""Waits short enough for thousands of cases; everything else as users get it."""
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+CallTool = Callable[[str, dict[str, Any], Progress], Awaitable[Any]]
+
+
+@asynccontextmanager
+async def calling(
+    url: str, *, host: str, transport: str, on_event: Callable[[Event], None]
+) -> AsyncIterator[CallTool]:
+    """Open a session; what is yielded calls a tool."""
+    if transport == "guard":
+        connection: Any = Guard(url, policy=POLICY, generation="sessions", on_event=on_event).connect()
+    else:
+        connection = streamable_http_client(url)
+    if host == "client":
+        async with mcp.Client(connection, mode="auto" if transport == "guard" else "legacy") as client:
+            yield lambda tool, arguments, progress: client.call_tool(tool, arguments, progress_callback=progress)
+    else:
+        async with connection as streams, ClientSession(*streams[:2]) as session:
+            await session.initialize()
+            yield lambda tool, arguments, progress: session.call_tool(tool, arguments, progress_callback=progress)

@@ -1,0 +1,232 @@
+"""Real peers, real cuts: `python -m tests.real.sweep --all`, with the SDK that is installed as the host.
+
+--sample N --seed S      N cases of each combination instead of all
+--false-alarm N          N runs with up to three cuts in a row at random offsets
+--case NAME ...          some cases, by the names that a failing sweep prints
+--transport sdk          the SDK's own transport instead of the guard
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+
+import anyio
+from attrs import define, field
+
+from .cases import LONGEST, Case, every_place, random_places
+from .hosts import HOSTS, SDK
+from .judge import Run, Verdict
+from .peers import PEERS, Peer, running
+
+COMPANY = ("alone", "beside")
+AT_ONCE = 8
+"""Cases that one worker has under way."""
+LENGTHS = {"fastmcp4": 1180, "sdk1": 960, "everything": 1250}
+"""Bytes of the call's response, rounded up: IDs differ in length. The largest cuts may find nothing to cut."""
+
+
+# --- which cases ----------------------------------------------------------------------------------
+
+
+def all_cases(peers: Iterable[str] = PEERS, loop: str = "asyncio") -> list[Case]:
+    """Every byte, every boundary, each peer and host of this environment, alone and beside another call."""
+    return [
+        Case(peer, host, company, loop, (place,))
+        for peer in peers
+        for host in HOSTS
+        for company in COMPANY
+        for place in every_place(min(LENGTHS[peer], LONGEST))
+    ]
+
+
+def sample(number: int, seed: int, peers: Iterable[str] = PEERS) -> list[Case]:
+    """`number` cases of each combination, one in four on trio; the same for the same seed."""
+    rng = random.Random(seed)
+    chosen = []
+    for peer in peers:
+        for host in HOSTS:
+            for company in COMPANY:
+                places = rng.sample(list(every_place(LENGTHS[peer])), number)
+                loops = rng.choices(["asyncio", "trio"], weights=[3, 1], k=number)
+                chosen += [
+                    Case(peer, host, company, loop, (place,)) for loop, place in zip(loops, places, strict=True)
+                ]
+    return chosen
+
+
+def false_alarm(number: int, seed: int, peers: Sequence[str] = PEERS) -> list[Case]:
+    """Random offsets, up to three cuts in a row."""
+    rng = random.Random(seed)
+    cases: dict[str, Case] = {}
+    while len(cases) < number:
+        peer = rng.choice(peers)
+        places = random_places(rng, LENGTHS[peer])
+        loop = rng.choices(["asyncio", "trio"], weights=[3, 1])[0]
+        case = Case(peer, rng.choice(HOSTS), rng.choice(COMPANY), loop, places)
+        cases[str(case)] = case
+    return list(cases.values())
+
+
+# --- carrying them out ----------------------------------------------------------------------------
+
+
+def sweep(cases: Sequence[Case], *, transport: str = "guard", workers: int | None = None) -> list[Verdict]:
+    """Start the peers that are needed, carry the cases out in worker processes, judge."""
+    with ExitStack() as stack:
+        peers = {name: stack.enter_context(running(name)) for name in sorted({case.peer for case in cases})}
+        ports = {name: peer.port for name, peer in peers.items()}
+        pool = [Worker(loop, transport, ports) for loop in _loops(cases, workers or os.cpu_count() or 1)]
+        for loop in {case.loop for case in cases}:
+            own = [worker for worker in pool if worker.loop == loop]
+            mine = [str(case) for case in cases if case.loop == loop]
+            random.Random(0).shuffle(mine)  # expensive cases lie together
+            for serial, worker in enumerate(own):
+                worker.names = mine[serial :: len(own)]
+        verdicts = _finish(pool)
+        return [_with_executions(verdict, peers) for verdict in verdicts]
+
+
+def _loops(cases: Sequence[Case], workers: int) -> list[str]:
+    return [loop for loop in sorted({case.loop for case in cases}) for _ in range(workers)]
+
+
+@define
+class Worker:
+    """A process that carries out cases under one event loop."""
+
+    loop: str
+    transport: str
+    ports: dict[str, int]
+    names: list[str] = field(factory=list)
+    verdicts: list[Verdict] = field(factory=list)
+
+    def work(self) -> None:
+        """Blocks until all are judged."""
+        order = json.dumps([self.transport, self.ports, self.names])
+        command = [sys.executable, "-m", "tests.real.sweep", "--worker", self.loop]
+        root = Path(__file__).parents[2]
+        done = subprocess.run(command, input=order, stdout=subprocess.PIPE, text=True, cwd=root, check=False)
+        self.verdicts = [Verdict.from_line(line) for line in done.stdout.splitlines() if line.startswith("[")]
+        judged = {verdict.case for verdict in self.verdicts}
+        lost = [name for name in self.names if name not in judged]
+        self.verdicts += [Verdict(name, "hung", False, False, {}, ["its worker ended early"]) for name in lost]
+
+
+def _finish(pool: Sequence[Worker]) -> list[Verdict]:
+    threads = [Thread(target=worker.work) for worker in pool if worker.names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [verdict for worker in pool for verdict in worker.verdicts]
+
+
+async def work(transport: str, ports: dict[str, int], names: Iterable[str]) -> None:
+    """Inside a worker: several cases at once, a line for each."""
+    limit = anyio.CapacityLimiter(AT_ONCE)
+
+    async def one(name: str) -> None:
+        async with limit:
+            case = Case.parse(name)
+            print((await Run(case, ports[case.peer], transport).judge()).line(), flush=True)
+
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(one, name)
+
+
+_ledgers: dict[Path, Counter[str]] = {}
+
+
+def _with_executions(verdict: Verdict, peers: dict[str, Peer]) -> Verdict:
+    """Add what the server's ledger says: once for a completed call, at most once for any other."""
+    peer = peers[verdict.case.split("/")[0]]
+    if not peer.has_ledger:
+        return verdict  # how often its POST arrived was judged instead
+    ran = _ledgers.setdefault(peer.ledger, Counter())
+    if not ran and peer.ledger.exists():
+        ran.update(line.partition("\t")[2] for line in peer.ledger.read_text().splitlines())
+    for label, due in verdict.labels.items():
+        if ran[label] > 1 or ran[label] < due:
+            verdict.faults.append(f"ran {ran[label]} times: {label}")
+    return verdict
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+def table(verdicts: Iterable[Verdict]) -> str:
+    """One row for each combination."""
+    rows: dict[str, Counter[str]] = {}
+    for verdict in verdicts:
+        *key, places = verdict.case.split("/")
+        row = rows.setdefault("/".join([*key, places.split("@")[0]]), Counter())
+        row.update(["cases", verdict.outcome])
+        row.update({"not cut": not verdict.cut, "proven": verdict.proven, "FAULTY": bool(verdict.faults)})
+        for fault in verdict.faults:
+            row[fault.removeprefix("other: ").split(":")[0]] += 1
+    columns = ["cases", "not cut", "completed", "in doubt", "error", "hung", "proven", "FAULTY"]
+    width = max(map(len, rows), default=0)
+    lines = [" " * width + "".join(f"{column:>11}" for column in columns)]
+    for name, row in sorted(rows.items()):
+        faults = ", ".join(f"{key}: {count}" for key, count in row.items() if key not in columns and count)
+        lines.append(f"{name:{width}}" + "".join(f"{row[column]:>11}" for column in columns) + f"  {faults}")
+    return "\n".join(lines)
+
+
+def tell(verdicts: Sequence[Verdict], seconds: float, shown: int = 40) -> bool:
+    """Print what was found; whether all promises were kept."""
+    print(table(verdicts))
+    faulty = [verdict for verdict in verdicts if verdict.faults]
+    for verdict in faulty[:shown]:
+        print(f"--case '{verdict.case}'\n      {'; '.join(verdict.faults)}")
+    if len(faulty) > shown:
+        print(f"... and {len(faulty) - shown} more")
+    print(f"{len(verdicts)} cases with {SDK} in {seconds:.0f}s: {len(faulty)} faulty")
+    return not faulty
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.real.sweep", description=__doc__.partition("\n")[0])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--all", action="store_true", help="every byte, every boundary")
+    what.add_argument("--sample", type=int, metavar="N", help="N cases of each combination")
+    what.add_argument("--false-alarm", type=int, metavar="N", help="N runs with up to three cuts in a row")
+    what.add_argument("--case", nargs="+", metavar="NAME", help="cases by name")
+    what.add_argument("--worker", metavar="LOOP", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--loop", choices=("asyncio", "trio"), default="asyncio", help="with --all")
+    parser.add_argument("--transport", choices=("guard", "sdk"), default="guard")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    given = parser.parse_args()
+    if given.worker:
+        anyio.run(work, *json.load(sys.stdin), backend=given.worker)
+        return 0
+    if given.all:
+        cases = all_cases(given.peers, given.loop)
+    elif given.sample:
+        cases = sample(given.sample, given.seed, given.peers)
+    elif given.false_alarm:
+        cases = false_alarm(given.false_alarm, given.seed, given.peers)
+    else:
+        cases = [Case.parse(name) for name in given.case]
+    began = time.monotonic()
+    return (
+        0 if tell(sweep(cases, transport=given.transport, workers=given.workers), time.monotonic() - began) else 1
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
