@@ -355,8 +355,7 @@ async def main():
 """
 ONE_LOOP = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # processes take their time
 SAFE = "_sqlite_file.several_may_write = lambda version: True\n"
-UNONE_LOOP = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # processes take their time
-SAFE = "_sqlite_file.several_may_write = lambda version: False\n"
+UNSAFE = "_sqlite_file.several_may_write = lambda version: False\n"
 RUN = "anyio.run(main)\n"
 
 
