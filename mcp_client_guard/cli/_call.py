@@ -1,0 +1,198 @@
+"""`mcp-guard call`: one tool call through the guard, on any server, with the guard's events as they come."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+from attrs import asdict, frozen
+
+from mcp_client_guard import CallInDoubt, Event, Guard, GuardError, GuardPolicy, MemoryStore, SQLiteStore
+from mcp_client_guard._guard import Connection
+from mcp_client_guard.core.model import JSON
+
+from ._exits import EXIT_CODES, Exit
+from ._plain_host import PlainHost, Refused, host_codec
+
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
+
+_DESCRIPTION = """\
+Connect to an MCP server through the guard and call one tool. The guard's events and the server's notifications
+go to standard error as they come, the result goes to standard output as JSON. Needs no MCP SDK.
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    call = commands.add_parser(
+        "call",
+        help="call one tool of a server through the guard",
+        description=_DESCRIPTION,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    call.add_argument("url", metavar="URL", type=_url, help="the MCP endpoint")
+    call.add_argument("tool", metavar="TOOL", help="the tool's name")
+    call.add_argument(
+        "arguments", metavar="JSON", type=_arguments, nargs="?", default={}, help="its arguments: a JSON object"
+    )
+    call.add_argument(
+        "--header",
+        metavar="K:V",
+        type=_header,
+        action="append",
+        default=[],
+        help="sent with every request; repeatable",
+    )
+    call.add_argument("--store", metavar="PATH", help="keep the ledger in this SQLite file (default: in memory)")
+    call.add_argument("--key", help="this connection's name in the store (default: default)")
+    call.add_argument(
+        "--generation",
+        choices=("sessions", "host"),
+        default="sessions",
+        help="sessions: initialize, so that a cut can be resumed (default); host: probe for 2026-07-28 first, as "
+        "hosts on SDK 2.x do, which knows neither sessions nor resumption",
+    )
+    call.add_argument(
+        "--deadline", metavar="SECONDS", type=_seconds, default=3600.0, help="for the answer (default: 3600)"
+    )
+    call.add_argument(
+        "--connect-timeout", metavar="SECONDS", type=_seconds, default=10.0, help="to open a session (default: 10)"
+    )
+    call.set_defaults(run=run)
+
+
+@frozen
+class Failed(Exception):
+    """An expected failure, to be told in one line."""
+
+    exit: Exit
+    text: str
+
+
+def run(options: argparse.Namespace) -> Exit:
+    """Call, print, and say how it went."""
+    if options.key is not None and options.store is None:
+        return _fail(Failed(Exit.USAGE, "--key names a connection in a store: give --store, too"))
+    progress = Progress()
+    try:
+        answer = anyio.run(_called, options, progress)
+    except Failed as failed:
+        return _fail(failed)
+    except GuardError as error:
+        return _fail(Failed(Exit.NOT_EXECUTED, f"not executed: {type(error).__name__}: {error}"))
+    except KeyboardInterrupt:
+        return _fail(_interrupted(progress))
+    return _tell(answer)
+
+
+class Progress:
+    """How far the call has come, for a person who interrupts it."""
+
+    called = False
+
+
+def _interrupted(progress: Progress) -> Failed:
+    if progress.called:
+        return Failed(Exit.IN_DOUBT, "interrupted: the call may or may not have run")
+    return Failed(Exit.NOT_EXECUTED, "interrupted before the call was sent")
+
+
+async def _called(options: argparse.Namespace, progress: Progress) -> JSON:
+    guard = Guard(
+        options.url,
+        store=SQLiteStore(options.store) if options.store is not None else MemoryStore(),
+        key=options.key or "default",
+        headers=dict(options.header),
+        generation=options.generation,
+        policy=GuardPolicy(call_deadline=options.deadline),
+        on_event=_show_event,
+    )
+    async with Connection(guard, host_codec) as (read, write):
+        host = PlainHost(read, write, _show_notification)
+        try:
+            with anyio.fail_after(options.connect_timeout):
+                await host.open(probe=options.generation == "host")
+        except TimeoutError:
+            seconds = f"{options.connect_timeout:g}"
+            raise Failed(Exit.NOT_EXECUTED, f"not executed: no session within {seconds} s") from None
+        except Refused as refused:
+            raise Failed(Exit.NOT_EXECUTED, f"not executed: no session: {refused}") from None
+        progress.called = True
+        return await host.call(options.tool, options.arguments)
+
+
+def _tell(answer: JSON) -> Exit:
+    if "error" in answer:
+        error = answer["error"]
+        return _fail(Failed(Exit.NOT_EXECUTED, f"error {error.get('code')}: {error.get('message')}"))
+    result = answer["result"]
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+    if doubt := CallInDoubt.find(result):
+        return _fail(Failed(Exit.IN_DOUBT, f"in doubt: {doubt}"))
+    if result.get("resultType", "complete") != "complete":
+        return _fail(Failed(Exit.NOT_EXECUTED, "the tool asks for more input, which this command cannot give"))
+    return Exit.TOOL_ERROR if result.get("isError") else Exit.OK
+
+
+def _fail(failed: Failed) -> Exit:
+    print(f"mcp-guard call: {failed.text}", file=sys.stderr)
+    return failed.exit
+
+
+def _show_event(event: Event) -> None:
+    fields = asdict(event, recurse=False)
+    print(" ".join([type(event).__name__, *(f"{k}={_shown(v)}" for k, v in fields.items())]), file=sys.stderr)
+
+
+def _shown(value: Any) -> str:
+    value = getattr(value, "value", value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and " " in value else str(value)
+
+
+def _show_notification(message: JSON) -> None:
+    print(f"{message['method']} {json.dumps(message.get('params', {}), ensure_ascii=False)}", file=sys.stderr)
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        well_formed = parts.scheme in ("http", "https") and parts.hostname is not None
+        well_formed = well_formed and parts.port != 0
+    except ValueError:
+        well_formed = False
+    if not well_formed:
+        raise argparse.ArgumentTypeError(f"not an http(s) URL: {text!r}")
+    return text
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"a JSON object is wanted, not {text!r}")
+    return value
+
+
+def _header(text: str) -> tuple[str, str]:
+    match = _HEADER.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"name:value is wanted, not {text.partition(':')[0]!r}")
+    return match[1], match[2]
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"a positive number of seconds is wanted, not {text!r}")
+    return seconds

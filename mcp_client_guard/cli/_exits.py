@@ -1,0 +1,27 @@
+"""What the exit codes of `mcp-guard` mean. They are part of its interface."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    OK = 0
+    TOOL_ERROR = 1
+    """The tool ran and says that it failed; for `demo`: the guard did not give an honest answer."""
+    USAGE = 2
+    """The command was called wrongly. argparse uses this number, too."""
+    IN_DOUBT = 3
+    """The call may or may not have run."""
+    NOT_EXECUTED = 4
+    """The call did not run, or there was another error that says so on standard error."""
+
+
+EXIT_CODES = """\
+exit codes:
+  0  the tool ran and answered
+  1  the tool ran and says that it failed
+  2  the command was called wrongly
+  3  in doubt: the call may or may not have run; do not repeat it without checking
+  4  not executed, or another error; standard error says which
+"""
