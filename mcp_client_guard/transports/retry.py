@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from tenacity import RetryCallState, wait_exponential_jitter
+from tenacity import RetryCallState, wait_exponential, wait_random
 from tenacity.wait import wait_base
 
 from mcp_client_guard.core.actions import Delay
@@ -18,7 +18,7 @@ _RETRY_JITTER = 0.1
 
 
 def _exponential(cap: float) -> wait_base:
-    return wait_exponential_jitter(initial=_FIRST, max=cap, jitter=_FIRST)
+    return wait_exponential(multiplier=_FIRST, max=cap - _FIRST) + wait_random(0, _FIRST)
 
 
 def seconds(delay: Delay) -> float:
