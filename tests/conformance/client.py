@@ -147,7 +147,7 @@ async def input_required(host: Any) -> None:
 
 async def main(url: str) -> None:
     play = SCENARIOS[os.environ["MCP_CONFORMANCE_SCENARIO"]]
-    with anyio.fail_after(25):
+    with anyio.fail_after(50):
         async with connected(url) as host:
             await play(host)
 

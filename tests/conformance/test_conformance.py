@@ -47,6 +47,22 @@ def test_session_scenario_passes(scenario: str, runner: str, transport: str) -> 
     assert ("wire-schema-valid" in output) == (runner == "c20" and scenario == "tools_call"), output
 
 
+@pytest.mark.skipif(not PROBES, reason="the SDK's host does not speak 2026-07-28")
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "tools_call",
+        "request-metadata",
+        "http-standard-headers",
+        "http-custom-headers",
+        "http-invalid-tool-headers",
+        "sep-2322-client-request-state",
+    ],
+)
+def test_stateless_scenario_passes_when_the_host_chooses(scenario: str) -> None:
+    play("c20", scenario, TRANSPORTS[-1], "--spec-version", "2026-07-28")
+
+
 def play(runner: str, scenario: str, transport: str, *options: str) -> str:
     """Run one scenario; fail with the runner's output unless it says that all checks passed."""
     command = [
@@ -57,6 +73,8 @@ def play(runner: str, scenario: str, transport: str, *options: str) -> str:
         shlex.join([sys.executable, str(HERE / "client.py")]),
         "--scenario",
         scenario,
+        "--timeout",
+        "60000",
         *options,
     ]
     package_root = str(Path(mcp_client_guard.__path__[0]).parent)
@@ -71,7 +89,7 @@ def play(runner: str, scenario: str, transport: str, *options: str) -> str:
         start_new_session=True,
     ) as process:
         try:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=90)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
