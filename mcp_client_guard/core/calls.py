@@ -159,8 +159,8 @@ class Calls:
         if call is None:
             self._waiting = deque(w for w in self._waiting if w.message["id"] != params.get("requestId"))
             return
-        written = self.streams.cancel(call)
-        if written and not call.stateless:
+        self.streams.cancel(call)
+        if not call.stateless:
             message = {**sent.message, "params": {**params, "requestId": call.wire_id}}
             headers = sent.headers
             self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, headers)
@@ -214,9 +214,9 @@ class Calls:
 
     def _take_answer(self, stream: Stream, message: JSON, direct: bool) -> Taken:
         answered = message.get("id")
-        call = self.ledger.owing(answered)
-        if call is None and answered is None and direct and "error" in message:
-            call = stream.call
+        call = self._owing(stream, answered)
+        if call is None and answered is None and direct and "error" in message and stream.call is not None:
+            call = self._owing(stream, stream.call.wire_id)
         if call is None:
             if self.ledger.was_issued(answered):
                 return Taken.LATE
@@ -225,12 +225,16 @@ class Calls:
         self._complete(stream, call, message)
         return Taken.DELIVERED
 
-    def owes(self, message: JSON) -> bool:
-        """Whether this is an answer that a request still waits for."""
-        if "method" in message:
-            return False
-        call = self.ledger.owing(message.get("id"))
-        return call is not None
+    def owed(self, stream: Stream, message: JSON) -> Call | None:
+        """The request that this message answers, if it still waits for one or is in doubt."""
+        return None if "method" in message else self._owing(stream, message.get("id"))
+
+    def _owing(self, stream: Stream, answered: object) -> Call | None:
+        """Only a request of this session, or of the stream itself (S8, S13)."""
+        call = self.ledger.owing(answered)
+        if call is None or call is stream.call or call.incarnation == self.session.incarnation:
+            return call
+        return None
 
     def _complete(self, stream: Stream, call: Call, message: JSON) -> None:
         late = not call.in_flight
@@ -263,7 +267,7 @@ class Calls:
                 change(uri)
 
     def _opened(self, stream: Stream, call: Call, result: JSON) -> None:
-        self.streams.forget_session()
+        self.streams.forget_session(stream)
         self.subscriptions.clear()
         record = self.session.opened(stream.offered_session_id, call.params, result)
         info = result.get("serverInfo")
@@ -331,7 +335,8 @@ class Calls:
         call = self.ledger.owing(wire_id)
         if call is None or not call.in_flight:
             return
-        if self.streams.cancel(call) and not call.stateless and call.method != "initialize":
+        self.streams.cancel(call)
+        if not call.stateless and call.method != "initialize":
             params = {"requestId": call.wire_id, "reason": "call_deadline"}
             message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
             self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
@@ -364,12 +369,9 @@ class Calls:
 
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
-        for call in self.ledger.in_flight():
-            if self.streams.cancel(call):
-                self._settle(call, Outcome.IN_DOUBT, "the host closed the connection")
-            else:
-                self._settle(call, Outcome.CANCELLED, "the host closed the connection before it was sent")
         self._waiting.clear()
+        for call in self.ledger.in_flight():
+            self._settle(call, Outcome.IN_DOUBT, "the host closed the connection")
         self.session.move(SessionStep.CLOSED)
 
     def _settle(self, call: Call, outcome: Outcome, reason: str) -> None:
@@ -380,6 +382,7 @@ class Calls:
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
         if call.method == "initialize" and self.session.state is SessionState.INITIALIZING and not opened:
             self.session.move(SessionStep.INITIALIZE_FAILED)
+            self._release()
         self.out.append(CancelTimer(_deadline(call)))
         self.out.append(Save((CallSettled(call.incarnation, call.wire_id, outcome, reason),)))
         self.out.append(

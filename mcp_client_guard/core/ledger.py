@@ -62,7 +62,8 @@ class Ledger:
 
     def was_issued(self, wire_id: object) -> bool:
         """Whether this connection has ever used this ID."""
-        return isinstance(wire_id, int) and self.first_wire_id <= wire_id < self._next_wire_id
+        number = _as_wire_id(wire_id)
+        return number is not None and self.first_wire_id <= number < self._next_wire_id
 
     def admit(self, call: Call) -> None:
         self._calls[call.wire_id] = call

@@ -101,6 +101,8 @@ class Machine:
             self._calls.deadline(timer.stream)
         elif timer.kind is TimerKind.CONFIRM:
             self._calls.confirmed(timer.stream)
+        elif timer.kind is TimerKind.REFRESH:
+            self._streams.refresh_due(told.at)
         else:
             self._streams.timer(timer, told.at)
 
@@ -110,7 +112,7 @@ class Machine:
 
     def _close(self) -> None:
         session = self.session
-        usable = session.state in (SessionState.LIVE, SessionState.CONFIRMING)
+        usable = session.state is not SessionState.LOST
         headers = session.headers("")
         self._calls.close()
         self._streams.close()

@@ -56,6 +56,9 @@ class Stream:
     """Failed attempts to open, in a row, without progress."""
     barren: int = 0
     """Resumes in a row that ended with nothing new: the delay grows with it."""
+    hasty: int = 0
+    """Resumes in a row that ended without a message where the server names no wait: a fresh ID alone, each time,
+    fills the budget again but must not make a storm."""
     fruitless: int = 0
     """The same, less those in which the witness came: only these use up the budget."""
     fruitless_since: float | None = None
@@ -65,6 +68,8 @@ class Stream:
     progressed: bool = False
     """A new event ID or message came on this connection."""
     messages: int = 0
+    messages_before: int = 0
+    """`messages` when the present connection was ordered."""
     recheck_mark: int = 0
     rechecks: int = 0
     undrained: int = 0

@@ -121,24 +121,19 @@ class Streams:
         if stream is not None:
             self._finish(stream, linger=not stream.resumed)
 
-    def cancel(self, call: Call) -> bool:
-        """Stop resuming for this request. Returns whether any of it can have been sent."""
+    def cancel(self, call: Call) -> None:
+        """Stop resuming for this request; an answer on its present connection may still come."""
         stream = self._streams.get(call.wire_id)
-        if stream is None:
-            return True
-        waiting = stream.state is StreamState.LOST
-        if waiting and not stream.resumed and not stream.trail.rows:
+        if stream is not None and (stream.state is StreamState.LOST or call.stateless):
             self._finish(stream)
-            return False
-        if waiting or call.stateless:
-            self._finish(stream)
-        return True
 
-    def forget_session(self) -> None:
-        """A new session begins: nothing of the old one may be matched in it (S13)."""
+    def forget_session(self, opener: Stream) -> None:
+        """A new session begins: nothing of the old one may be matched in it, no cursor sent in it (S13)."""
         for stream in list(self._streams.values()):
             if stream.kind is StreamKind.STANDALONE:
                 self._finish(stream)
+            elif stream.call is not None and stream is not opener and self.session.incarnation:
+                self._give_up(stream, "a new session began before it was answered")
         self.index.clear()
         self._finished.clear()
 
@@ -167,6 +162,9 @@ class Streams:
         self._new_connection(stream)
         stream.resumed = point is not None
         headers = self.session.headers("")
+        if stream.method == "initialize":
+            # Its stream belongs to the session it offers, of which nothing else is known yet.
+            headers = {"mcp-session-id": stream.offered_session_id} if stream.offered_session_id else {}
         if point is None:
             self._drop_cursor(stream)
         else:
@@ -180,6 +178,7 @@ class Streams:
         stream.connection = self._connections
         stream.answered = stream.witnessed = stream.progressed = False
         stream.opened_at = stream.trial = None
+        stream.messages_before = stream.messages
 
     def _finish(self, stream: Stream, *, linger: bool = False) -> None:
         stream.move(StreamStep.FINISHED)
@@ -261,6 +260,7 @@ class Streams:
             stream.retry_ms = event.retry
         if event.resets_id:
             stream.trail.forget_cursor()
+            self._drop_stored(stream)
         if event.name == "resumed":
             self._resumed_event(stream, event)
         elif stream.trial is not None:
@@ -323,6 +323,10 @@ class Streams:
                 stream.undrained -= 1
                 stream.drained_row = row
                 touched[stream.number] = stream
+        following = next(((s, row) for s, row in self._undrained if s is not None), None)
+        if following is not None and following[0].drained_row == following[1]:
+            # A batch, half drained: its event counts only with the last message of it.
+            following[0].drained_row -= 1
         records = tuple(
             CursorMoved(self.session.incarnation, stream.name, rows)
             for stream in touched.values()
@@ -426,10 +430,11 @@ class Streams:
         """The connection ended before the trial did. Returns whether that ended the stream, too."""
         if trial.held:
             stream.unwitnessed += _UNWITNESSED_ENDS if clean else 1
-            if stream.unwitnessed >= _UNWITNESSED_ENDS:
+            if stream.unwitnessed >= _UNWITNESSED_ENDS or self._holds_answer(stream, trial):
                 self._break(stream, "the stream ended with unknown events and no witness", trial.held[0], trial)
                 return True
-            return self._take_owed(stream, trial)
+            self._take_owed(stream, trial)
+            return False
         if not clean:
             return False
         if trial.witness is not None:
@@ -440,19 +445,29 @@ class Streams:
         self._judge(stream, trial, Judged(WITNESS_MISSING, fits=False), None)
         return self._streams.get(stream.number) is not stream
 
+    def _holds_answer(self, stream: Stream, trial: Trial) -> bool:
+        """Whether the answer to this very request is held: then there will be no other resume to prove."""
+        messages = (m for event in trial.held for m in messages_of(event.body))
+        return stream.call is not None and any(self.calls.owed(stream, m) is stream.call for m in messages)
+
     def _take_owed(self, stream: Stream, trial: Trial) -> bool:
         """A held answer that a request waits for settles it, whatever the resume is worth."""
         for event in trial.held:
             for message in messages_of(event.body):
-                if self.calls.owes(message):
+                if self.calls.owed(stream, message) is not None:
                     self.calls.take(stream, message)
         return self._streams.get(stream.number) is not stream
 
     def _account(self, stream: Stream, at: float) -> None:
         """What the connection that just ended says about opening another."""
+        if stream.messages != stream.messages_before or stream.retry_ms:
+            stream.hasty = 0
+        elif stream.resumed:
+            stream.hasty += 1
         if stream.kind is StreamKind.STANDALONE:
             lived = stream.opened_at is not None and at - stream.opened_at >= _STEADY_SECONDS
             stream.attempts = 0 if lived or stream.progressed else stream.attempts + 1
+            stream.hasty = 0 if lived else stream.hasty
         elif not stream.answered:
             stream.attempts += 1
         elif stream.resumed and not stream.progressed:
@@ -469,7 +484,7 @@ class Streams:
 
     def _delay(self, stream: Stream, at_least: float = 0.0) -> Delay:
         cap = _STANDALONE_CAP if stream.kind is StreamKind.STANDALONE else _CAP
-        return Delay(max(stream.attempts, stream.barren), stream.retry_ms, at_least, cap)
+        return Delay(max(stream.attempts, stream.barren, stream.hasty), stream.retry_ms, at_least, cap)
 
     def _give_up(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
@@ -495,7 +510,7 @@ class Streams:
             self.out.append(Report(StandaloneUnavailable(f"HTTP {status}")))
             self._finish(stream)
             return
-        if status == 410 or (status == 409 and _is_resume_gap(body)):
+        if stream.resumed and (status == 410 or (status == 409 and _is_resume_gap(body))):
             self._break(stream, f"the server reports a gap (HTTP {status})")
             return
         if status >= 500:
@@ -526,6 +541,11 @@ class Streams:
 
     def _reopen(self, stream: Stream, delay: Delay) -> None:
         """Close the present connection and open another for the same stream."""
+        call = stream.call
+        if call is not None and (stream.trail.cursor is None or not call.in_flight):
+            # A GET without a cursor would open another stream; a cancelled request is not resumed.
+            self._give_up(stream, "its stream has no cursor any more")
+            return
         self._cancel_timers(stream)
         self.out.append(Hangup(stream.connection))
         stream.move(StreamStep.CUT)
@@ -578,10 +598,15 @@ class Streams:
         if evidence.grade is Grade.BROKEN:
             self._break(stream, evidence.why, event, trial)
             return
+        connection = stream.connection
         stream.trial = None
         stream.move(StreamStep.JUDGED)
         self.out.append(CancelTimer(Timer(TimerKind.WITNESS, stream.number, stream.connection)))
         self.out.append(Report(Resumed(stream.name, evidence)))
+        if evidence == WITNESS_MISSING:
+            # The witness is the event that a server with our log cannot but send (S4).
+            self._report_loss(stream, evidence.why, event)
+            stream.no_longer_exact()
         stream.doubtful = evidence.grade is Grade.UNVERIFIED
         if evidence is PROVEN:
             self._proven(stream)
@@ -589,16 +614,16 @@ class Streams:
                 self._drop_duplicate(stream, event, carried=True)
         elif stream.kind is StreamKind.STANDALONE:
             self._drop_cursor(stream)
-            self._refresh(None)
+            self._refresh(stream.opened_at or 0.0)
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
             self._settle_unverified(stream, trial, event)
             return
-        for held in trial.held:
-            if self._streams.get(stream.number) is not stream:
+        fitting = [*trial.held, event] if event is not None and judged.fits else trial.held
+        for held in fitting:
+            # One that breaks the stream, or finishes it, is the last of its connection.
+            if self.current(stream.number, connection) is not stream:
                 return
             self._place(stream, held)
-        if event is not None and judged.fits and self._streams.get(stream.number) is stream:
-            self._place(stream, event)
         self._arm_recheck(stream)
 
     def _proven(self, stream: Stream) -> None:
@@ -611,9 +636,8 @@ class Streams:
     def _settle_unverified(self, stream: Stream, trial: Trial, event: EventReceived | None) -> None:
         if event is not None:
             trial.held.append(event)
-        if self._take_owed(stream, trial) or stream.call is None:
-            return
-        self._give_up(stream, "its stream came back without the event that would prove it is the same")
+        if not self._take_owed(stream, trial):
+            self._give_up(stream, "its stream came back without the event that would prove it is the same")
 
     def _witness_overdue(self, stream: Stream) -> None:
         trial = stream.trial
@@ -637,7 +661,8 @@ class Streams:
         self.out.append(SetTimer(Timer(TimerKind.RECHECK, stream.number, stream.connection), seconds))
 
     def _recheck(self, stream: Stream) -> None:
-        if stream.state is not StreamState.OPEN:
+        waits = stream.call is not None and stream.call.in_flight
+        if stream.state is not StreamState.OPEN or stream.trail.cursor is None or not waits:
             return
         if stream.messages != stream.recheck_mark:
             stream.rechecks = 0
@@ -654,13 +679,11 @@ class Streams:
         """Never repaired in place: the loss is reported, the cursor dropped, the request reconciled."""
         trial = trial or stream.trial
         stream.trial = None
-        last_good = self._shown(stream.trail.cursor) if stream.trail.cursor else None
         stream.move(StreamStep.CONTRADICTED)
         self._cancel_timers(stream)
         if stream.resumed:
             self.out.append(Report(Resumed(stream.name, broken(why))))
-        first_seen = self._shown(first.event_id) if first is not None and first.event_id else None
-        self.out.append(Report(Discontinuity(stream.name, why, last_good, first_seen)))
+        self._report_loss(stream, why, first)
         self._drop_cursor(stream)
         if trial is not None and self._take_owed(stream, trial):
             return
@@ -670,19 +693,23 @@ class Streams:
             self._give_up(stream, why)
             return
         self.out.append(Hangup(stream.connection))
-        self._refresh(None)
-        stream.no_longer_exact()
         stream.attempts += 1
         stream.move(StreamStep.CUT)
         self._get(stream, self._delay(stream))
+
+    def _report_loss(self, stream: Stream, why: str, first: EventReceived | None = None) -> None:
+        last_good = self._shown(stream.trail.cursor) if stream.trail.cursor else None
+        first_seen = self._shown(first.event_id) if first is not None and first.event_id else None
+        self.out.append(Report(Discontinuity(stream.name, why, last_good, first_seen)))
 
     def _take_first(self, stream: Stream, first: EventReceived) -> bool:
         return self._take_owed(stream, Trial(stream.trail, "", None, held=[first]))
 
     def _is_another_session(self, stream: Stream, session_id: str | None) -> bool:
         """Whether an answer names another session than ours; an absent name says nothing."""
-        known = self.session.session_id
-        if known is None or session_id is None or session_id == known or stream.method == "initialize":
+        initial = stream.method == "initialize"
+        known = stream.offered_session_id if initial else self.session.session_id
+        if known is None or session_id is None or session_id == known or (initial and not stream.resumed):
             return False
         why = "the server answered under another session ID"
         if stream.kind is StreamKind.NOTE:
@@ -701,11 +728,9 @@ class Streams:
         if stream.call is not None:
             self._break(stream, why)
             return
-        cursor = self._shown(stream.trail.cursor) if stream.trail.cursor else None
         if stream.resumed:
             self.out.append(Report(Resumed(stream.name, broken(why))))
-        self.out.append(Report(Discontinuity(stream.name, why, cursor, None)))
-        self._refresh(None)
+        self._report_loss(stream, why)
         self._finish(stream)
 
     def _drop_cursor(self, stream: Stream) -> None:
@@ -725,12 +750,18 @@ class Streams:
             stream.move(StreamStep.ANSWERED)
             self._refresh(at)
 
-    def _refresh(self, at: float | None) -> None:
-        """Tell the host to read its lists again: at most once a minute, where that is known."""
-        if at is not None:
-            if self._refreshed_at is not None and at - self._refreshed_at < _REFRESH_EVERY:
-                return
-            self._refreshed_at = at
+    def refresh_due(self, at: float) -> None:
+        """A refresh that had to wait is due, unless the session is gone meanwhile."""
+        if self.session.state is SessionState.LIVE:
+            self._refresh(at)
+
+    def _refresh(self, at: float) -> None:
+        """Tell the host to read its lists again: at most once a minute; one that comes too soon waits."""
+        since = at - self._refreshed_at if self._refreshed_at is not None else _REFRESH_EVERY
+        if since < _REFRESH_EVERY:
+            self.out.append(SetTimer(Timer(TimerKind.REFRESH, STANDALONE), _REFRESH_EVERY - since))
+            return
+        self._refreshed_at = at
         sent = [
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"}
             for name in _LISTS

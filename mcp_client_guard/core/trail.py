@@ -215,10 +215,10 @@ class Trail:
             return Placement.DUPLICATE if same or not carried else Placement.AMBIGUOUS
         if known.connection == connection and not (same and self._was_resumed(connection)):
             return Placement.AMBIGUOUS
-        if same or not carried or not known.carried:
+        if same or not carried:
             # A priming event replayed as `{}` differs in its bytes but carries no message either way.
             return Placement.DUPLICATE
-        return Placement.CONFLICT
+        return Placement.CONFLICT if known.carried else Placement.AMBIGUOUS
 
     def _was_resumed(self, connection: int) -> bool:
         return self._first_connection != connection

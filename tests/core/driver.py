@@ -1,0 +1,344 @@
+"""Drives the machine by hand: scripts of inputs that read like the conversation they stand for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from attrs import define, field
+
+from mcp_client_guard.core.actions import (
+    Action,
+    CancelTimer,
+    Deliver,
+    EndSession,
+    Get,
+    Hangup,
+    Post,
+    Report,
+    Save,
+    SetTimer,
+    Timer,
+    TimerKind,
+)
+from mcp_client_guard.core.inputs import (
+    UNREADABLE,
+    Answered,
+    BodyReceived,
+    CloseRequested,
+    ConnectionLost,
+    Drained,
+    EventReceived,
+    IdleElapsed,
+    Input,
+    MessageSubmitted,
+    Refused,
+    SaveFailed,
+    TimerElapsed,
+    TooLarge,
+)
+from mcp_client_guard.core.machine import Machine
+from mcp_client_guard.core.model import JSON, Evidence, Outcome, Record
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import CallSettled, Event, Resumed
+
+SESSION = "session-one"
+CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
+
+A = TypeVar("A")
+E = TypeVar("E")
+
+
+def note(text: str, method: str = "notifications/message") -> JSON:
+    """A notification that belongs to no request."""
+    return {"jsonrpc": "2.0", "method": method, "params": {"data": text}}
+
+
+def data_of(message: Any) -> bytes:
+    """The `data` of an event: nothing for a priming event, raw bytes as they are, else JSON."""
+    if message is None:
+        return b""
+    return message if isinstance(message, bytes) else json.dumps(message).encode()
+
+
+def body_of(data: bytes) -> Any:
+    """What the shell makes of the data: None if empty, `UNREADABLE` if not JSON."""
+    try:
+        return json.loads(data) if data else None
+    except ValueError:
+        return UNREADABLE
+
+
+def of(actions: Iterable[Action], kind: type[A]) -> list[A]:
+    return [a for a in actions if isinstance(a, kind)]
+
+
+def reports(actions: Iterable[Action], kind: type[E]) -> list[E]:
+    events: list[Event] = [a.event for a in of(actions, Report)]
+    return [e for e in events if isinstance(e, kind)]
+
+
+def delivered(actions: Iterable[Action]) -> list[JSON]:
+    return [a.message for a in of(actions, Deliver)]
+
+
+def records(actions: Iterable[Action], kind: type[E]) -> list[E]:
+    saved: list[Record] = [r for a in of(actions, Save) for r in a.records]
+    return [r for r in saved if isinstance(r, kind)]
+
+
+def evidence(actions: Iterable[Action]) -> list[Evidence]:
+    return [r.evidence for r in reports(actions, Resumed)]
+
+
+def outcomes(actions: Iterable[Action]) -> list[Outcome]:
+    return [r.outcome for r in reports(actions, CallSettled)]
+
+
+def in_doubt(actions: Iterable[Action]) -> bool:
+    """Whether these actions tell a caller that its call may have run."""
+    return Outcome.IN_DOUBT in outcomes(actions)
+
+
+@define
+class Driver:
+    """One machine, its clock, its timers, and everything it has ordered so far."""
+
+    policy: GuardPolicy = field(factory=GuardPolicy)
+    machine: Machine = field(init=False)
+    now: float = 100.0
+    log: list[Action] = field(factory=list)
+    timers: dict[Timer, float] = field(factory=dict)
+    """Set and neither cancelled nor elapsed: when each is due."""
+    orders: dict[int, Post | Get] = field(factory=dict)
+    """The newest exchange of each stream."""
+    open: set[int] = field(factory=set)
+    """Connections ordered and neither hung up nor lost."""
+    _next_id: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.machine = Machine(self.policy)
+
+    def feed(self, told: Input) -> list[Action]:
+        """Give the machine an input, and keep the books of what it orders."""
+        if isinstance(told, ConnectionLost):
+            self.open.discard(told.connection)
+        actions = self.machine.receive(told)
+        self.log += actions
+        for action in actions:
+            if isinstance(action, (Post, Get)):
+                self.orders[action.stream] = action
+                self.open.add(action.connection)
+            elif isinstance(action, Hangup):
+                self.open.discard(action.connection)
+            elif isinstance(action, SetTimer):
+                self.timers[action.timer] = self.now + action.seconds
+            elif isinstance(action, CancelTimer):
+                self.timers.pop(action.timer, None)
+        return actions
+
+    # The host.
+
+    def submit(self, message: JSON, call_key: str = "key", **headers: str) -> list[Action]:
+        stamped = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.feed(MessageSubmitted(message, stamped, call_key))
+
+    def notify(self, method: str, params: JSON | None = None) -> list[Action]:
+        return self.submit({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    def request(self, method: str, params: JSON | None = None, *, token: Any = None, **headers: str) -> Peer:
+        """Send a request of the host's; its ID is `h1`, `h2`, …"""
+        self._next_id += 1
+        params = dict(params or {})
+        if token is not None:
+            params["_meta"] = {"progressToken": token}
+        message = {"jsonrpc": "2.0", "id": f"h{self._next_id}", "method": method, "params": params}
+        actions = self.submit(message, f"key-{self._next_id}", **headers)
+        posts = of(actions, Post)
+        return Peer(self, posts[-1].stream if posts else -1, f"h{self._next_id}", actions)
+
+    def call(self, tool: str = "charge", *, token: Any = "tok", **arguments: Any) -> Peer:
+        return self.request("tools/call", {"name": tool, "arguments": arguments}, token=token)
+
+    def cancel(self, peer: Peer) -> list[Action]:
+        return self.notify("notifications/cancelled", {"requestId": peer.host_id})
+
+    def drain(self, count: int = 1) -> list[Action]:
+        return self.feed(Drained(count))
+
+    def close(self) -> list[Action]:
+        return self.feed(CloseRequested())
+
+    # The server.
+
+    def peer(self, stream: int) -> Peer:
+        return Peer(self, stream, "", [])
+
+    @property
+    def standalone(self) -> Peer:
+        return self.peer(0)
+
+    def initialize(self, session_id: str | None = SESSION, result: JSON | None = None) -> Peer:
+        """`initialize`, answered with JSON."""
+        sent = self.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+        result = result or {
+            "protocolVersion": "2025-11-25",
+            "capabilities": CAPABILITIES,
+            "serverInfo": {"name": "fake", "version": "1"},
+        }
+        sent.actions = sent.accept(events=False, session_id=session_id) + sent.body(sent.result(result))
+        return sent
+
+    def opened(self, session_id: str | None = SESSION, *, standalone: bool = False) -> Driver:
+        """A live session; its standalone stream refused with 405 unless wanted."""
+        self.initialize(session_id)
+        actions = self.notify("notifications/initialized")
+        self.peer(of(actions, Post)[0].stream).accept(status=202, events=False)
+        if session_id is not None:
+            self.standalone.accept() if standalone else self.standalone.refuse(405)
+        return self
+
+    # The clock.
+
+    def elapse(self, kind: TimerKind, stream: int | None = None) -> list[Action]:
+        """Let the timer of this kind run out (of this stream, where there are several)."""
+        timer = next(t for t in self.timers if t.kind is kind and stream in (None, t.stream))
+        self.now = max(self.now, self.timers.pop(timer))
+        return self.feed(TimerElapsed(timer, self.now))
+
+    def is_set(self, kind: TimerKind, stream: int) -> bool:
+        return any(t.kind is kind and t.stream == stream for t in self.timers)
+
+
+@define
+class Peer:
+    """The server's end of one stream: what it says on the newest connection."""
+
+    driver: Driver
+    stream: int
+    host_id: str
+    actions: list[Action]
+    """What sending the request made the machine order."""
+    _fixed: int | None = None
+
+    @property
+    def order(self) -> Post | Get:
+        """The newest exchange: what was asked of the server."""
+        return self.driver.orders[self.stream]
+
+    @property
+    def connection(self) -> int:
+        return self.order.connection if self._fixed is None else self._fixed
+
+    def stale(self) -> Peer:
+        """The same end, speaking for ever on the connection that is now the newest."""
+        return Peer(self.driver, self.stream, self.host_id, [], self.connection)
+
+    @property
+    def asked(self) -> str | None:
+        """The `Last-Event-ID` of the newest exchange."""
+        assert isinstance(self.order, Get)
+        return self.order.last_event_id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the newest connection is still wanted."""
+        return self.connection in self.driver.open
+
+    def accept(
+        self,
+        *,
+        events: bool = True,
+        session_id: str | None = None,
+        status: int = 200,
+        resumed: bool | None = None,
+    ) -> list[Action]:
+        told = Answered(self.stream, self.connection, status, events, session_id, self.driver.now, resumed)
+        return self.driver.feed(told)
+
+    def event(self, event_id: str | None, message: Any = None, **rest: Any) -> list[Action]:
+        """An event; one without a message is a priming event."""
+        data = data_of(message)
+        return self.driver.feed(
+            EventReceived(self.stream, self.connection, event_id, data, body_of(data), **rest)
+        )
+
+    def body(self, body: Any) -> list[Action]:
+        return self.driver.feed(BodyReceived(self.stream, self.connection, body))
+
+    def refuse(self, status: int, body: Any = None, **rest: Any) -> list[Action]:
+        return self.driver.feed(Refused(self.stream, self.connection, status, body, **rest))
+
+    def cut(
+        self, why: str = "cut", *, clean: bool = False, written: bool = True, after: float = 0
+    ) -> list[Action]:
+        """The connection is gone: reset, or (clean) ended by its own framing."""
+        self.driver.now += after
+        return self.driver.feed(
+            ConnectionLost(self.stream, self.connection, self.driver.now, written, clean, why)
+        )
+
+    def end(self, after: float = 0) -> list[Action]:
+        return self.cut("ended", clean=True, after=after)
+
+    def not_written(self) -> list[Action]:
+        return self.cut("ConnectError", written=False)
+
+    def idle(self) -> list[Action]:
+        self.driver.now += 90
+        return self.driver.feed(IdleElapsed(self.stream, self.connection, self.driver.now))
+
+    def too_large(self) -> list[Action]:
+        return self.driver.feed(TooLarge(self.stream, self.connection, 1024))
+
+    def save_failed(self) -> list[Action]:
+        return self.driver.feed(SaveFailed(self.stream, "disk full"))
+
+    # Messages of the server's that belong to this request.
+
+    def result(self, result: JSON | None = None) -> JSON:
+        result = {"content": [{"type": "text", "text": "ok"}]} if result is None else result
+        return {"jsonrpc": "2.0", "id": self.stream, "result": result}
+
+    def error(self, code: int = -32000) -> JSON:
+        return {"jsonrpc": "2.0", "id": self.stream, "error": {"code": code, "message": "no"}}
+
+    def progress(self, step: int, token: Any = None) -> JSON:
+        params = {"progressToken": self.stream if token is None else token, "progress": step}
+        return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+
+    # Whole scenes.
+
+    def stream_up(self, *events: str) -> Peer:
+        """The answer is an event stream that primes with `p`, then carries one progress event per name."""
+        self.accept()
+        self.event("p")
+        for step, event_id in enumerate(events, 1):
+            self.event(event_id, self.progress(step))
+        return self
+
+    def resumed(self) -> list[Action]:
+        """The connection is cut, and the GET that follows is answered."""
+        return self.cut() + self.accept()
+
+
+Script = Callable[[Driver], None]
+
+__all__ = [
+    "CAPABILITIES",
+    "SESSION",
+    "Driver",
+    "EndSession",
+    "Peer",
+    "body_of",
+    "data_of",
+    "delivered",
+    "evidence",
+    "in_doubt",
+    "note",
+    "of",
+    "outcomes",
+    "records",
+    "reports",
+]
