@@ -44,8 +44,10 @@ class Inbox:
         if self._closed:
             return
         self._messages.append(message)
-        if self._waiting is not None:
-            self._waiting.set()
+        waiting = self._waiting
+        if waiting is not None:
+            self._waiting = None
+            waiting.set()
 
     def account(self, size: int) -> None:
         """These many bytes were read from a socket for what was just put."""
@@ -79,9 +81,8 @@ class Inbox:
             self._make_room()
             if self._closed:
                 raise anyio.EndOfStream
-            self._waiting = anyio.Event()
-            await self._waiting.wait()
-            self._waiting = None
+            self._waiting = waiting = anyio.Event()
+            await waiting.wait()
         self._handed = True
         message = self._messages.popleft()
         if self._room is not None and len(self._messages) <= _MAX_MESSAGES // 2:

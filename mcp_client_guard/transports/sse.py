@@ -15,7 +15,7 @@ from typing import Any
 import httpx_sse
 from attrs import define, field
 
-from mcp_client_guard.core.inputs import UNREADABLE
+from mcp_client_guard.core.inputs import UNREADABLE, EventReceived
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = b"\n\n"
@@ -25,18 +25,6 @@ _DIGITS = re.compile(r"^retry: ?([0-9]{1,15})$", re.MULTILINE)
 
 class EventTooLarge(Exception):
     """One event is larger than the bound; the stream cannot be read on."""
-
-
-@define
-class ParsedEvent:
-    """One dispatched event, with what is its own."""
-
-    event_id: str | None
-    data: bytes
-    body: Any
-    name: str
-    retry: int | None
-    resets_id: bool
 
 
 class _Blocks:
@@ -59,12 +47,14 @@ class _Blocks:
 class EventReader:
     """Incremental: feed it the bytes of one response, as they come."""
 
+    stream: int
+    connection: int
     max_event_size: int
     _tail: bytearray = field(factory=bytearray, init=False)
     _after_cr: bool = field(default=False, init=False)
     _started: bool = field(default=False, init=False)
 
-    def feed(self, chunk: bytes) -> list[ParsedEvent]:
+    def feed(self, chunk: bytes) -> list[EventReceived]:
         """The events that these bytes complete.
 
         Raises:
@@ -83,7 +73,32 @@ class EventReader:
         self._check(len(self._tail))
         if end > self.max_event_size:
             self._check(max(map(len, blocks)))
-        return list(_events(blocks))
+        return self._events(blocks)
+
+    def _events(self, blocks: list[bytes]) -> list[EventReceived]:
+        source = _Blocks(blocks)
+        events = []
+        inherited = ""
+        for sse in httpx_sse.EventSource(source).iter_sse():  # type: ignore[arg-type]
+            event_id, data, retry = sse.id, sse.data, sse.retry
+            # An ID unlike the one before must be this block's own; else only the block can tell.
+            has_id = event_id != inherited or _OWN_ID.search(source.block) is not None
+            inherited = event_id
+            if not has_id and not data and retry is None:
+                continue
+            events.append(
+                EventReceived(
+                    self.stream,
+                    self.connection,
+                    event_id if has_id and event_id else None,
+                    data.encode("utf-8", "surrogatepass"),
+                    parse_json(data) if data else None,
+                    sse.event,
+                    None if retry is None else _retry(source.block),
+                    has_id and not event_id,
+                )
+            )
+        return events
 
     def _normalised(self, chunk: bytes) -> bytes:
         """CRLF, CR and LF all end a line; a CRLF may be split between two chunks."""
@@ -109,23 +124,6 @@ class EventReader:
     def _check(self, size: int) -> None:
         if size > self.max_event_size:
             raise EventTooLarge
-
-
-def _events(blocks: list[bytes]) -> Iterator[ParsedEvent]:
-    source = _Blocks(blocks)
-    for sse in httpx_sse.EventSource(source).iter_sse():  # type: ignore[arg-type]
-        own = bool(sse.id) and _OWN_ID.search(source.block) is not None
-        resets = not sse.id and _OWN_ID.search(source.block) is not None
-        if not own and not resets and not sse.data and sse.retry is None:
-            continue
-        yield ParsedEvent(
-            event_id=sse.id if own else None,
-            data=sse.data.encode("utf-8", "surrogatepass"),
-            body=parse_json(sse.data) if sse.data else None,
-            name=sse.event,
-            retry=_retry(source.block) if sse.retry is not None else None,
-            resets_id=resets,
-        )
 
 
 def _retry(block: str) -> int | None:

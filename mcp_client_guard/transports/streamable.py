@@ -31,7 +31,6 @@ from mcp_client_guard.core.inputs import (
     CloseRequested,
     ConnectionLost,
     Drained,
-    EventReceived,
     IdleElapsed,
     Input,
     MessageSubmitted,
@@ -303,9 +302,8 @@ class StreamableHttp:
 
     async def _read_events(self, exchange: Exchange, response: http.Response) -> None:
         order = exchange.order
-        stream, connection = order.stream, order.connection
-        reader = EventReader(self.max_event_size)
-        receive, carry_out, inbox = self.machine.receive, self._carry_out, self.inbox
+        reader = EventReader(order.stream, order.connection, self.max_event_size)
+        receive, inbox = self.machine.receive, self.inbox
         async for chunk in response.aiter_bytes():
             exchange.last_byte = anyio.current_time()
             if exchange.lingering:
@@ -313,11 +311,10 @@ class StreamableHttp:
             try:
                 events = reader.feed(chunk)
             except EventTooLarge:
-                self._feed(TooLarge(stream, connection, self.max_event_size))
+                self._feed(TooLarge(order.stream, order.connection, self.max_event_size))
                 return
-            for e in events:
-                told = EventReceived(stream, connection, e.event_id, e.data, e.body, e.name, e.retry, e.resets_id)
-                carry_out(receive(told))
+            for event in events:
+                self._carry_out(receive(event))
             inbox.account(len(chunk))
             if inbox.drained >= _SAVE_GROUP:
                 self._tell_drained()
