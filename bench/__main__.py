@@ -20,7 +20,7 @@ import anyio
 import mcp
 
 from bench.contestants import Contestant, contestants
-from bench.measures import Measure, Numbers, httpx_alone, measures
+from bench.measures import Numbers, Planned, httpx_alone, measures
 from bench.report import report
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="11 rounds, 4 times the work, 10 million events")
-    parser.add_argument("--rounds", type=int, help="how often each measure is taken (5)")
+    parser.add_argument("--full", action="store_true", help="21 rounds, 4 times the work, 10 million events")
+    parser.add_argument("--rounds", type=int, help="how often each measure is taken (9)")
     parser.add_argument("--scale", type=float, help="work in one round; 1 is the quick run")
     parser.add_argument("--events", type=float, help="millions of events for the memory measure (1)")
     parser.add_argument("--memory", nargs="*", choices=NAMES, help="whose memory is measured (sqlite)")
@@ -55,8 +55,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dir", help="where the SQLite file goes (the system's temporary directory)")
     parser.add_argument("--json", metavar="FILE", help="write every figure there")
     options = parser.parse_args(arguments)
-    by_default = {"rounds": 11, "scale": 4.0, "events": 10.0} if options.full else {}
-    by_default = {"rounds": 5, "scale": 1.0, "events": 1.0, "memory": ["sqlite"]} | by_default
+    by_default = {"rounds": 21, "scale": 4.0, "events": 10.0} if options.full else {}
+    by_default = {"rounds": 9, "scale": 1.0, "events": 1.0, "memory": ["sqlite"]} | by_default
     for name, value in by_default.items():
         if getattr(options, name) is None:
             setattr(options, name, value)
@@ -75,19 +75,19 @@ def server() -> Iterator[str]:
 
 
 async def play(
-    url: str, competing: dict[str, Contestant], chosen: dict[str, Measure], rounds: int
+    url: str, competing: dict[str, Contestant], chosen: dict[str, Planned], rounds: int
 ) -> dict[str, dict[str, list[Numbers]]]:
     """Every round takes each contestant once, and the first of one round is the last of the next."""
     results: dict[str, dict[str, list[Numbers]]] = {}
-    for name, measure in chosen.items():
+    for name, planned in chosen.items():
         started = time.monotonic()
         results[name] = {contestant: [] for contestant in competing}
-        for number in range(rounds):
+        for number in range(max(1, round(rounds * planned.rounds))):
             order = list(competing)
             turn = number % len(order)
             for contestant in order[turn:] + order[:turn]:
                 with anyio.fail_after(300):
-                    results[name][contestant].append(await measure(competing[contestant], url))
+                    results[name][contestant].append(await planned.measure(competing[contestant], url))
         print(f"  {name}: {time.monotonic() - started:.0f} s", file=sys.stderr)
     return results
 

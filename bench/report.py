@@ -34,17 +34,21 @@ def rows(major: int) -> list[Row]:
         table.append(Row(f"events {size}", "events_per_s", "/s", at_least, sqlite=4.0))
         table.append(Row(f"events {size}", "cpu_us_per_event", "µs CPU/event"))
         table.append(Row(f"events {size}, ClientSession", "events_per_s", "/s", at_least, sqlite=1.5))
+        table.append(Row(f"events {size}, ClientSession", "cpu_us_per_event", "µs CPU/event"))
     sse = 0.6 if major == 1 else 0.7
     return [
         *table,
         Row("call, SSE answer", "p50_ms", "ms p50", at_most, memory=sse, sqlite=0.9),
         Row("call, SSE answer", "p99_ms", "ms p99"),
+        Row("call, SSE answer", "cpu_ms_per_call", "ms CPU/call"),
         Row("call, JSON answer", "p50_ms", "ms p50", at_most, memory=1.0, sqlite=1.4),
         Row("call, JSON answer", "p99_ms", "ms p99"),
+        Row("call, JSON answer", "cpu_ms_per_call", "ms CPU/call"),
         Row("resume", "beyond_retry_ms", "ms beyond retry"),
         Row("resume", "asked_beyond_retry_ms", "ms of it until asked"),
         Row("resume", "served_ms", "ms of it from there"),
         Row("500 calls at once", "total_ms", "ms"),
+        Row("500 calls at once", "cpu_ms", "ms CPU"),
     ]
 
 

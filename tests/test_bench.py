@@ -1,0 +1,33 @@
+"""The bench runs to its end with every contestant and reports every figure; what the figures are is not tested."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp")
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_tiny_run_reports_every_figure(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "bench", "--rounds", "1", "--scale", "0.01", "--events", "0.001"]
+    run = subprocess.run(
+        [*command, "--dir", str(tmp_path), "--json", str(figures)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    outcome = json.loads(figures.read_text())
+    for measure, by_contestant in outcome["rounds"].items():
+        assert measure in run.stdout
+        assert list(by_contestant) == ["sdk", "memory", "sqlite"]
+        assert all(numbers for rounds in by_contestant.values() for numbers in rounds)
+    assert outcome["memory"]["sqlite"]["events"] == 1000
