@@ -40,7 +40,7 @@ from mcp_client_guard.core.inputs import (
     TooLarge,
 )
 from mcp_client_guard.core.machine import Machine
-from mcp_client_guard.core.model import JSON, Record, assert_never
+from mcp_client_guard.core.model import JSON, CallSent, Record, assert_never
 from mcp_client_guard.core.report import Event, StoreFailed
 from mcp_client_guard.stores import Claim
 
@@ -129,8 +129,10 @@ class StreamableHttp:
             if isinstance(action, Save) and action.durable:
                 # What follows waits for the disk; nothing else does.
                 rest = actions[done:]
-                exchanges = [self._expect(a) for a in rest if isinstance(a, (Post, Get))]
-                self.tasks.start_soon(self._save_first, action, rest, exchanges)
+                for order in rest:
+                    if isinstance(order, (Post, Get)):
+                        self._expect(order)
+                self.tasks.start_soon(self._save_first, action, rest)
                 return
             self._do(action)
 
@@ -156,7 +158,10 @@ class StreamableHttp:
                 assert_never(action)
 
     def _expect(self, order: Post | Get) -> Exchange:
-        exchange = self._exchanges[order.connection] = Exchange(order)
+        """The exchange of this order; it can be hung up before it has begun."""
+        exchange = self._exchanges.get(order.connection)
+        if exchange is None:
+            exchange = self._exchanges[order.connection] = Exchange(order)
         return exchange
 
     def _hang_up(self, action: Hangup) -> None:
@@ -203,21 +208,17 @@ class StreamableHttp:
             self._timers.set(_SAVE_TIMER, _SAVE_BEHIND)
         self._unsaved += records
 
-    async def _save_first(self, save: Save, rest: Sequence[Action], exchanges: list[Exchange]) -> None:
+    async def _save_first(self, save: Save, rest: Sequence[Action]) -> None:
         try:
             await self._save(save.records, durable=True)
         except StoreError as error:
-            for exchange in exchanges:
-                self._exchanges.pop(exchange.order.connection, None)
-                self._feed(SaveFailed(exchange.order.stream, str(error)))
-            return
-        for action in rest:
-            if not isinstance(action, (Post, Get)):
-                self._do(action)
-        for exchange in exchanges[1:]:
-            self.tasks.start_soon(self._run, exchange)
-        if exchanges:
-            await self._run(exchanges[0])
+            for record in save.records:
+                if isinstance(record, CallSent):
+                    self._feed(SaveFailed(record.wire_id, str(error)))
+        if len(rest) == 1 and isinstance(rest[0], Post):
+            await self._run(self._expect(rest[0]))
+        else:
+            self._carry_out(rest)
 
     async def _save_group(self) -> None:
         try:
@@ -237,6 +238,9 @@ class StreamableHttp:
         """One HTTP request, from its delay to the end of its response. Raises nothing."""
         order = exchange.order
         lost: ConnectionLost | None = None
+        if exchange.scope.cancel_called:
+            self._exchanges.pop(order.connection, None)
+            return
         with exchange.scope:
             try:
                 lost = await self._converse(exchange)
