@@ -348,7 +348,7 @@ class Calls:
         call = self.ledger.owing(wire_id)
         if call is not None and call.in_flight:
             self.not_executed(call, "wire", f"the ledger could not be written ({reason})")
-            self.streams.finish_call(wire_id)
+            self.streams.abandon_call(wire_id)
 
     def ping(self) -> Call:
         """Send a ping of our own."""

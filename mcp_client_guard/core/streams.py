@@ -121,6 +121,12 @@ class Streams:
         if stream is not None:
             self._finish(stream, linger=not stream.resumed)
 
+    def abandon_call(self, wire_id: int) -> None:
+        """Nothing of this request may leave, or be read, any more."""
+        stream = self._streams.get(wire_id)
+        if stream is not None:
+            self._finish(stream)
+
     def cancel(self, call: Call) -> None:
         """Stop resuming for this request; an answer on its present connection may still come."""
         stream = self._streams.get(call.wire_id)
