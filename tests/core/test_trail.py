@@ -1,0 +1,249 @@
+"""The trail: what an event is to it, and where a resume starts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mcp_client_guard.core.event_id import IdScheme
+from mcp_client_guard.core.model import Seen, digest_of
+from mcp_client_guard.core.trail import STORED_ROWS, Index, Placement, ResumePoint, Trail
+
+A, B = b'{"m": "a"}', b'{"m": "b"}'
+
+
+@pytest.fixture
+def trail() -> Trail:
+    """p (priming) and e1 = A, both of connection 1."""
+    trail = Trail({})
+    trail.place("p", b"", False, 1)
+    trail.place("e1", A, True, 1)
+    return trail
+
+
+@pytest.mark.parametrize(
+    ("event_id", "data", "carried", "connection", "placement"),
+    [
+        ("e2", B, True, 1, Placement.NEXT),
+        ("e2", A, True, 1, Placement.NEXT),
+        ("e2", b"", False, 2, Placement.NEXT),
+        (None, B, True, 1, Placement.UNKNOWN),
+        (None, b"", False, 1, Placement.UNKNOWN),
+        # The same connection: an ID that comes twice identifies nothing, whatever it carries.
+        ("e1", A, True, 1, Placement.AMBIGUOUS),
+        ("e1", B, True, 1, Placement.AMBIGUOUS),
+        ("p", b"", False, 1, Placement.AMBIGUOUS),
+        ("p", A, True, 1, Placement.AMBIGUOUS),
+        # After a reconnect: a replay, or a contradiction.
+        ("e1", A, True, 2, Placement.DUPLICATE),
+        ("e1", b'{"m":"a"}', True, 2, Placement.DUPLICATE),
+        ("e1", b"", False, 2, Placement.DUPLICATE),
+        ("p", b"", False, 2, Placement.DUPLICATE),
+        ("p", b"{}", False, 2, Placement.DUPLICATE),
+        ("e1", B, True, 2, Placement.CONFLICT),
+        # A message under the ID of a priming event is new: it must not be dropped.
+        ("p", A, True, 2, Placement.AMBIGUOUS),
+    ],
+)
+def test_where_an_event_belongs(
+    trail: Trail, event_id: str | None, data: bytes, carried: bool, connection: int, placement: Placement
+) -> None:
+    assert trail.place(event_id, data, carried, connection) is placement
+
+
+@pytest.mark.parametrize(
+    ("event_id", "data", "carried", "placement"),
+    [
+        ("e1", A, True, Placement.DUPLICATE),
+        ("e1", b"", False, Placement.DUPLICATE),
+        ("e1", B, True, Placement.AMBIGUOUS),
+        ("e2", A, True, Placement.NEXT),
+    ],
+)
+def test_where_an_event_belongs_whose_id_another_stream_used(
+    trail: Trail, event_id: str, data: bytes, carried: bool, placement: Placement
+) -> None:
+    other = Trail(trail.index)
+    assert other.place(event_id, data, carried, 2) is placement
+
+
+def test_an_event_may_come_twice_on_a_resumed_connection(trail: Trail) -> None:
+    """A replay may overlap the live tail."""
+    assert trail.place("e2", B, True, 2) is Placement.NEXT
+    assert trail.place("e2", B, True, 2) is Placement.DUPLICATE
+    assert trail.place("e2", A, True, 2) is Placement.AMBIGUOUS
+
+
+@pytest.mark.parametrize(
+    ("scheme", "event_id", "placement"),
+    [
+        (IdScheme.OPAQUE, "1", Placement.NEXT),
+        (IdScheme.MONOTONE, "9", Placement.NEXT),
+        (IdScheme.MONOTONE, "1", Placement.GAP),
+        (IdScheme.CONTIGUOUS, "6", Placement.NEXT),
+        (IdScheme.CONTIGUOUS, "7", Placement.GAP),
+    ],
+)
+def test_a_declared_scheme_leaves_no_gap(scheme: IdScheme, event_id: str, placement: Placement) -> None:
+    trail = Trail({}, scheme=scheme)
+    assert trail.place("5", A, True, 1) is Placement.NEXT
+    assert trail.place(event_id, B, True, 1) is placement
+
+
+def test_what_identifies_nothing_has_no_cursor_no_overlap_and_no_duplicates(trail: Trail) -> None:
+    trail.identifies_nothing()
+    assert trail.cursor is None
+    assert trail.resume_point() is None
+    assert trail.place("e1", A, True, 2) is Placement.UNKNOWN
+    assert trail.place("e1", A, True, 3) is Placement.UNKNOWN
+    assert trail.index == {}
+
+
+# Where to resume.
+
+
+def _trail(*rows: tuple[str | None, bytes]) -> Trail:
+    trail = Trail({})
+    for event_id, data in rows:
+        trail.place(event_id, data, bool(data), 1)
+    return trail
+
+
+WITNESS_A, WITNESS_B = digest_of(A), digest_of(B)
+LONG = "x" * 9000
+
+
+@pytest.mark.parametrize(
+    ("rows", "point"),
+    [
+        ([], None),
+        ([(None, A)], None),
+        ([("p", b"")], ResumePoint("p", None)),
+        ([("e1", A)], ResumePoint("e1", None)),
+        ([("p", b""), ("q", b"")], ResumePoint("q", None)),
+        ([("p", b""), ("e1", A)], ResumePoint("p", Seen("e1", WITNESS_A))),
+        ([("e1", A), ("e2", B)], ResumePoint("e1", Seen("e2", WITNESS_B))),
+        ([("e1", A), ("e2", B), (None, A)], ResumePoint("e1", Seen("e2", WITNESS_B))),
+        ([("e1", A), (None, A), ("e2", B)], ResumePoint("e1", Seen("e2", WITNESS_B))),
+        # A priming event is never the witness: it would come again as something else, or not at all.
+        ([("e1", A), ("e2", B), ("q", b"")], ResumePoint("e1", Seen("e2", WITNESS_B))),
+        ([("e1", A), ("q", b"")], ResumePoint("q", None)),
+        # An ID that cannot be a header is no anchor, and no cursor.
+        ([(LONG, A), ("e2", B)], ResumePoint("e2", None)),
+        ([("e1", A), (LONG, B)], None),
+    ],
+)
+def test_a_resume_starts_before_the_newest_event_that_carried_a_message(
+    rows: list[tuple[str | None, bytes]], point: ResumePoint | None
+) -> None:
+    assert _trail(*rows).resume_point() == point
+
+
+def test_the_exact_cursor_is_sent_when_asked_for_and_then_nothing_can_be_proven() -> None:
+    assert _trail(("e1", A), ("e2", B)).resume_point(exact=True) == ResumePoint("e2", None)
+
+
+def test_an_empty_id_field_takes_the_cursor_away_until_the_next_id(trail: Trail) -> None:
+    trail.forget_cursor()
+    assert trail.cursor is None
+    assert trail.resume_point() is None
+    trail.place("e2", B, True, 1)
+    assert trail.cursor == "e2"
+
+
+# The window.
+
+
+def test_the_trail_is_bounded_and_forgets_its_oldest_rows_in_the_index_too() -> None:
+    trail = Trail({}, size=3)
+    for number in range(5):
+        trail.place(f"e{number}", A, True, 1)
+    assert trail.event_ids() == ["e2", "e3", "e4"]
+    assert set(trail.index) == {"e2", "e3", "e4"}
+
+
+def test_forgetting_leaves_alone_what_another_stream_now_holds(trail: Trail) -> None:
+    """The index names the row of whoever placed the ID last."""
+    index: Index = trail.index
+    taken = Trail(index)
+    trail.rows[0].trail.index.pop("p")
+    taken.place("p", A, True, 5)
+    trail.clear()
+    assert set(index) == {"p"}
+
+
+def test_large_data_is_kept_as_its_digest_only() -> None:
+    big = json.dumps({"m": "x" * 20_000}).encode()
+    trail = Trail({})
+    trail.place("e1", big, True, 1)
+    assert trail.rows[0].data is None
+    assert trail.holds("e1", big)
+    assert not trail.holds("e1", A)
+
+
+def test_the_stored_rows_are_the_newest_eight_with_an_id_up_to_a_row() -> None:
+    trail = Trail({})
+    for number in range(1, 12):
+        trail.place(f"e{number}", A, True, 1)
+        trail.place(None, B, True, 1)
+    stored = trail.stored_rows(2 * 10)
+    assert [row.event_id for row in stored] == [f"e{n}" for n in range(3, 11)]
+    assert len(stored) == STORED_ROWS
+    assert [row.event_id for row in trail.stored_rows(3)] == ["e1", "e2"]
+    assert trail.stored_rows(0) == ()
+
+
+# Events without an ID that followed the witness may be replayed behind it.
+
+
+def _after_witness() -> Trail:
+    trail = _trail(("e1", A), (None, b"[0]"), ("e2", B), ("q", b""), (None, b"[1]"), (None, b"[2]"))
+    trail.replay_expected()
+    return trail
+
+
+def test_events_without_an_id_are_dropped_if_they_come_again_in_order() -> None:
+    trail = _after_witness()
+    assert trail.place(None, b"[1]", True, 2) is Placement.DUPLICATE
+    assert trail.place(None, b"[2]", True, 2) is Placement.DUPLICATE
+    assert trail.place(None, b"[2]", True, 2) is Placement.UNKNOWN
+
+
+def test_the_first_one_that_differs_ends_the_expectation() -> None:
+    trail = _after_witness()
+    assert trail.place(None, b"[3]", True, 2) is Placement.UNKNOWN
+    assert trail.place(None, b"[1]", True, 2) is Placement.UNKNOWN
+
+
+def test_a_new_id_ends_the_expectation() -> None:
+    trail = _after_witness()
+    assert trail.place("e3", A, True, 2) is Placement.NEXT
+    assert trail.place(None, b"[1]", True, 2) is Placement.UNKNOWN
+
+
+def test_events_without_an_id_are_remembered_only_behind_one_with_an_id() -> None:
+    trail = Trail({})
+    assert trail.place(None, A, True, 1) is Placement.UNKNOWN
+    assert not trail.rows
+    trail.place("e1", A, True, 1)
+    trail.place(None, b"", False, 1)
+    assert len(trail.rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("event_id", "data", "holds", "conflicts"),
+    [("e1", A, True, False), ("e1", B, False, True), ("p", A, False, False), ("e9", A, False, False)]
+    + [(None, A, False, False)],
+)
+def test_what_is_held_and_what_conflicts(
+    trail: Trail, event_id: str | None, data: bytes, holds: bool, conflicts: bool
+) -> None:
+    assert trail.holds(event_id, data) is holds
+    assert trail.conflicts(event_id, data) is conflicts
+
+
+def test_another_stream_holds_the_event_too_but_conflicts_with_nothing(trail: Trail) -> None:
+    other = Trail(trail.index)
+    assert other.holds("e1", A)
+    assert not other.conflicts("e1", B)
