@@ -48,7 +48,7 @@ class Place:
 
 @frozen
 class Case:
-    """`sdk1/session/beside/trio/rst@312+fin@20`: peer, host, alone or beside another call, event loop, cuts.
+    """`sdk1/session/beside/trio/rst@312,fin@20`: peer, host, alone or beside another call, event loop, cuts.
 
     The first cut is on the call, each further one on the next resume of its stream.
     """
@@ -64,11 +64,11 @@ class Case:
         """From its name."""
         *four, places = name.split("/")
         peer, host, company, loop = four
-        cuts = () if places == "whole" else tuple(Place.parse(place) for place in places.split("+"))
+        cuts = () if places == "whole" else tuple(Place.parse(place) for place in places.split(","))
         return cls(peer, host, company, loop, cuts)
 
     def __str__(self) -> str:
-        places = "+".join(map(str, self.places)) or "whole"
+        places = ",".join(map(str, self.places)) or "whole"
         return f"{self.peer}/{self.host}/{self.company}/{self.loop}/{places}"
 
     @property

@@ -15,8 +15,9 @@ from mcp_client_guard import Event, Guard, GuardPolicy
 HOSTS = ("session", "client") if hasattr(mcp, "Client") else ("session",)
 SDK = "sdk2" if hasattr(mcp, "Client") else "sdk1"
 
-POLICY = GuardPolicy(max_idle=1.0, recheck=0.25)
-"""Waits short enough for thousands of cases; everything else as users get it."""
+POLICY = GuardPolicy(recheck=0.25)
+"""A wait short enough for thousands of cases; everything else as users get it."""
+STALL_POLICY = GuardPolicy(recheck=0.25, max_idle=1.0)
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 CallTool = Callable[[str, dict[str, Any], Progress], Awaitable[Any]]
@@ -24,11 +25,11 @@ CallTool = Callable[[str, dict[str, Any], Progress], Awaitable[Any]]
 
 @asynccontextmanager
 async def calling(
-    url: str, *, host: str, transport: str, on_event: Callable[[Event], None]
+    url: str, *, host: str, transport: str, policy: GuardPolicy, on_event: Callable[[Event], None]
 ) -> AsyncIterator[CallTool]:
     """Open a session; what is yielded calls a tool."""
     if transport == "guard":
-        connection: Any = Guard(url, policy=POLICY, generation="sessions", on_event=on_event).connect()
+        connection: Any = Guard(url, policy=policy, generation="sessions", on_event=on_event).connect()
     else:
         connection = streamable_http_client(url)
     if host == "client":

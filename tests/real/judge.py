@@ -10,10 +10,10 @@ import anyio
 from attrs import define, field, frozen
 
 from mcp_client_guard import CallInDoubt, Discontinuity, Event, Grade, Resumed
-from mcp_client_guard.testing import CuttingProxy, Exchange
+from mcp_client_guard.testing import CuttingProxy, Exchange, How
 
 from .cases import STEPS, Case
-from .hosts import calling
+from .hosts import POLICY, STALL_POLICY, calling
 
 DEADLINE = 40.0
 """Seconds for one case, from connecting to closing. Reaching it is a failure: something hangs."""
@@ -142,10 +142,15 @@ class Run:
         )
 
     async def _call(self, url: str, calls: Sequence[Call]) -> None:
-        async with (
-            calling(url, host=self.case.host, transport=self.transport, on_event=self.events.append) as call_tool,
-            anyio.create_task_group() as tasks,
-        ):
+        stalls = any(place.how is How.STALL for place in self.case.places)
+        opened = calling(
+            url,
+            host=self.case.host,
+            transport=self.transport,
+            policy=STALL_POLICY if stalls else POLICY,
+            on_event=self.events.append,
+        )
+        async with opened as call_tool, anyio.create_task_group() as tasks:
             for call in calls:
                 tasks.start_soon(call.make, call_tool)
 
