@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from attrs import define, field
 
 from ._messages import Codec, sdk_codec
+from .core import report
 from .core.machine import Machine
 from .core.policy import GuardPolicy
 from .core.report import Event
@@ -176,7 +177,6 @@ class Connection:
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._shell: StreamableHttp | None = None
-        self._slots: anyio.Semaphore | None = None
 
     @property
     def state(self) -> str:
@@ -219,6 +219,7 @@ class Connection:
             slot,
             guard.policy.max_idle,
             guard.policy.max_event_size,
+            _max_exchanges(guard._client),
             lambda event: guard._tell(event, tasks),
             tasks,
         )
@@ -247,7 +248,7 @@ class Connection:
 
         async def send(item: Any) -> None:
             message, headers = codec.decode(item)
-            shell.submit(message, headers, str(uuid.uuid4()))
+            await shell.submit(message, headers, str(uuid.uuid4()))
 
         return send
 
@@ -281,9 +282,13 @@ async def _finish_callback(result: Any) -> None:
         logger.exception("on_event failed")
 
 
-def _level_of(event: Event) -> int:
-    from .core import report
+def _max_exchanges(client: http.HttpClient | None) -> int | None:
+    """A caller's client has its own limit; a few connections are left for notifications and resumes."""
+    limit = None if client is None else http.connection_limit(client)
+    return None if limit is None else max(1, limit - _SPARE_CONNECTIONS)
 
+
+def _level_of(event: Event) -> int:
     loud = (
         report.Discontinuity,
         report.SessionLost,

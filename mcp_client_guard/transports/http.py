@@ -7,10 +7,13 @@ by the family they come from, timeouts are passed as plain numbers.
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
+from functools import cache
 from time import time
 from typing import Any, Protocol
 
@@ -53,7 +56,13 @@ def default_client(headers: Mapping[str, str] | None = None) -> httpx.AsyncClien
         max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_CONNECTION_SECONDS
     )
     timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-    return httpx.AsyncClient(headers=dict(headers or {}), limits=limits, timeout=timeout)
+    return httpx.AsyncClient(headers=dict(headers or {}), limits=limits, timeout=timeout, verify=_tls())
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """One for all: reading the trusted certificates takes longer than connecting."""
+    return httpx.create_ssl_context()
 
 
 def connection_limit(client: HttpClient) -> int | None:
@@ -81,12 +90,28 @@ class Written:
         self.traced = True
         if name.endswith("send_request_headers.started"):
             self.started = True
+        elif name == "connection.connect_tcp.complete":
+            _keep_alive(info.get("return_value"))
 
     def after(self, error: BaseException) -> bool:
         """False only where it is certain: a connect or pool error, or a trace that never began to send."""
         if type(error).__name__ in _NOT_WRITTEN:
             return self.started
         return self.started or not self.traced
+
+
+def _keep_alive(stream: Any) -> None:
+    """Let the kernel find a dead peer of a silent stream: within two minutes, where it can be told."""
+    raw = stream.get_extra_info("socket") if hasattr(stream, "get_extra_info") else None
+    if raw is None:
+        return
+    try:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+            if hasattr(socket, name):
+                raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    except OSError:  # not a TCP socket, or closed already: then there is nothing to keep alive
+        return
 
 
 @asynccontextmanager

@@ -90,13 +90,15 @@ class StreamableHttp:
     slot: int
     max_idle: float
     max_event_size: int
+    max_exchanges: int | None
+    """Exchanges at once, where the caller's client has a limit."""
     on_event: Callable[[Event], None]
     tasks: TaskGroup
     _timers: Timers = field(init=False)
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
     _unsaved: list[Record] = field(factory=list, init=False)
-    _saving: anyio.Lock = field(factory=anyio.Lock, init=False)
     _ends: list[EndSession] = field(factory=list, init=False)
+    _freed: anyio.Event | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._timers = Timers(self._elapsed)
@@ -105,8 +107,12 @@ class StreamableHttp:
     def start(self) -> None:
         self.tasks.start_soon(self._timers.run)
 
-    def submit(self, message: JSON, headers: Mapping[str, str], call_key: str) -> None:
-        """The host sent a message."""
+    async def submit(self, message: JSON, headers: Mapping[str, str], call_key: str) -> None:
+        """The host sent a message. A request waits here, before its row is written, for a free connection."""
+        if self.max_exchanges is not None and "method" in message and "id" in message:
+            while len(self._exchanges) >= self.max_exchanges:
+                self._freed = self._freed or anyio.Event()
+                await self._freed.wait()
         self._feed(MessageSubmitted(message, headers, call_key))
 
     async def close(self) -> None:
@@ -239,18 +245,24 @@ class StreamableHttp:
         order = exchange.order
         lost: ConnectionLost | None = None
         if exchange.scope.cancel_called:
-            self._exchanges.pop(order.connection, None)
+            self._forget(order.connection)
             return
         with exchange.scope:
             try:
                 lost = await self._converse(exchange)
             except Exception as error:
                 lost = self._lost(exchange, error)
-        self._exchanges.pop(order.connection, None)
-        self._timers.cancel(order.connection)
+        self._forget(order.connection)
         if lost is not None and not exchange.lingering:
             self._tell_drained()
             self._feed(lost)
+
+    def _forget(self, connection: int) -> None:
+        self._exchanges.pop(connection, None)
+        self._timers.cancel(connection)
+        if self._freed is not None:
+            self._freed.set()
+            self._freed = None
 
     def _lost(self, exchange: Exchange, error: Exception) -> ConnectionLost:
         order = exchange.order
