@@ -187,6 +187,17 @@ async def test_a_corrupt_store_is_refused(path: Path, damage: str) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_single_bad_page_is_found_before_anything_is_written(path: Path) -> None:
+    """One that neither the schema nor the first write would come upon."""
+    await used(path)
+    whole = path.read_bytes()
+    path.write_bytes(damaged := whole[:-4096] + b"\xff" * 4096)
+    with pytest.raises(StoreDamaged, match="[Pp]age|malformed"):
+        await claimed(path)
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("suffix", ["-wal", "-journal"])
 async def test_a_log_without_its_database_is_refused(path: Path, suffix: str) -> None:
     """SQLite would play a stray log into the new file."""
