@@ -1,0 +1,267 @@
+"""`mcp-guard call`: the result on standard output, all else on standard error, and an exit code that tells."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_client_guard import Outcome, SQLiteStore
+from mcp_client_guard.cli import main
+from mcp_client_guard.testing import (
+    FakeServer,
+    How,
+    Reply,
+    Request,
+    ScriptedMcp,
+    error,
+    notification,
+    progress_of,
+    result,
+    tool_result,
+)
+
+from .conftest import Ran
+
+pytestmark = pytest.mark.anyio
+
+Command = Callable[..., Awaitable[Ran]]
+
+
+class CutOnce(ScriptedMcp):
+    """Sends progress 1, is reset, and resumes well."""
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        self.log = [("a1", progress_of(request, 1)), ("a2", tool_result(request.rpc_id, "42"))]
+        await reply.open_sse()
+        await reply.event("", id="a0", retry=20)
+        await reply.event(self.log[0][1], id="a1")
+        await reply.end(How.RST)
+
+    async def resume(self, request: Request, reply: Reply) -> None:
+        await reply.open_sse(session=self.session)
+        for event_id, message in self.log:
+            if event_id > str(request.last_event_id):
+                await reply.event(message, id=event_id)
+        await reply.finish()
+
+
+async def answer_error(request: Request, reply: Reply) -> None:
+    await reply.json(error(request.rpc_id, -32602, "Unknown tool: nothing"))
+
+
+async def answer_tool_error(request: Request, reply: Reply) -> None:
+    await reply.json(tool_result(request.rpc_id, "no such account", is_error=True))
+
+
+async def drop(request: Request, reply: Reply) -> None:
+    await reply.end(How.RST)
+
+
+async def never(request: Request, reply: Reply) -> None:
+    await reply.end(How.STALL)
+
+
+async def test_prints_the_result_and_the_resume_that_was_proven(mcp_guard: Command) -> None:
+    async with FakeServer(CutOnce()) as server:
+        ran = await mcp_guard("call", server.url, "add", '{"a": 1}')
+    assert ran.code == 0
+    assert json.loads(ran.out)["content"][0]["text"] == "42"
+    assert "Connected" in ran.err
+    assert 'notifications/progress {"progressToken": 1, "progress": 1}' in ran.err
+    assert "PROVEN" in ran.err
+    assert "outcome=completed" in ran.err
+    assert server.sent("POST", "tools/call")[0].json["params"]["arguments"] == {"a": 1}
+
+
+async def test_arguments_may_be_left_out(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp()) as server:
+        assert (await mcp_guard("call", server.url, "add")).code == 0
+    assert server.sent("POST", "tools/call")[0].json["params"]["arguments"] == {}
+
+
+async def test_headers_go_with_every_request(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp()) as server:
+        headers = ["--header", "Authorization: Bearer t:1", "--header", "X-Empty:"]
+        assert (await mcp_guard("call", server.url, "add", *headers)).code == 0
+    for request in server.requests:
+        assert request.header("authorization") == "Bearer t:1"
+        assert request.header("x-empty") == ""
+
+
+async def test_a_tool_error_is_exit_1_with_the_result(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp(call=answer_tool_error)) as server:
+        ran = await mcp_guard("call", server.url, "add")
+    assert ran.code == 1
+    assert json.loads(ran.out)["isError"] is True
+
+
+async def test_a_call_in_doubt_is_exit_3_and_was_made_once(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp(call=drop)) as server:
+        ran = await mcp_guard("call", server.url, "charge")
+    assert ran.code == 3
+    assert "in doubt: The tool call 'charge' may or may not have run" in ran.err
+    assert len(server.sent("POST", "tools/call")) == 1
+
+
+async def test_a_deadline_makes_the_call_doubtful(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp(call=never)) as server:
+        ran = await mcp_guard("call", server.url, "charge", "--deadline", "2")
+    assert ran.code == 3
+    assert "call_deadline" in ran.err
+
+
+async def test_an_error_is_exit_4_in_one_line(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp(call=answer_error)) as server:
+        ran = await mcp_guard("call", server.url, "nothing")
+    assert ran.code == 4
+    assert ran.out == ""
+    assert ran.err.splitlines()[-1] == "mcp-guard call: error -32602: Unknown tool: nothing"
+
+
+async def test_refused_credentials_are_not_executed(mcp_guard: Command) -> None:
+    async def refuse(request: Request, reply: Reply) -> None:
+        await reply.status(401)
+
+    async with FakeServer(ScriptedMcp(initialize=refuse)) as server:
+        ran = await mcp_guard("call", server.url, "add")
+    assert ran.code == 4
+    assert "not executed" in ran.err
+    assert "401" in ran.err
+
+
+async def test_no_server_is_not_executed(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp()) as server:
+        server.refuse()
+        ran = await mcp_guard("call", server.url, "add", "--connect-timeout", "1")
+    assert ran.code == 4
+    assert ran.err.splitlines()[-1] == "mcp-guard call: not executed: no session within 1 s"
+
+
+async def test_the_ledger_is_kept_in_the_store(mcp_guard: Command, tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    async with FakeServer(ScriptedMcp()) as server:
+        ran = await mcp_guard("call", server.url, "add", "--store", str(path), "--key", "orders")
+    assert ran.code == 0
+    rows = await SQLiteStore(path).calls("orders")
+    assert [(row.method, row.outcome) for row in rows] == [
+        ("initialize", Outcome.COMPLETED),
+        ("tools/call", Outcome.COMPLETED),
+    ]
+
+
+async def test_a_file_that_is_no_store_is_refused_and_left_alone(mcp_guard: Command, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a store")
+    path.chmod(0o600)
+    async with FakeServer(ScriptedMcp()) as server:
+        ran = await mcp_guard("call", server.url, "add", "--store", str(path))
+    assert ran.code == 4
+    assert "not executed: StoreDamaged" in ran.err
+    assert "Traceback" not in ran.err
+    assert path.read_text() == "not a store"
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ftp://example.com", "add"], "not an http(s) URL"),
+        (["http://", "add"], "not an http(s) URL"),
+        (["http://host:bad/mcp", "add"], "not an http(s) URL"),
+        (["http://host/mcp", "add", "{"], "not JSON"),
+        (["http://host/mcp", "add", "[1]"], "a JSON object is wanted"),
+        (["http://host/mcp", "add", "--header", "secret"], "name:value is wanted"),
+        (["http://host/mcp", "add", "--header", "a\nb: c"], "name:value is wanted"),
+        (["http://host/mcp", "add", "--deadline", "-1"], "a positive number"),
+        (["http://host/mcp", "add", "--key", "k"], "give --store, too"),
+        (["http://host/mcp", "add", "--generation", "auto"], "invalid choice"),
+        (["http://host/mcp"], "required"),
+    ],
+)
+def test_wrong_usage_is_exit_2(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    try:
+        code = main(["call", *arguments])
+    except SystemExit as left:
+        code = int(str(left.code))
+    assert code == 2
+    assert said in capsys.readouterr().err
+
+
+async def test_requests_of_the_server_are_refused_and_pings_answered(mcp_guard: Command) -> None:
+    async def ask_first(request: Request, reply: Reply) -> None:
+        await reply.open_sse()
+        await reply.event({"jsonrpc": "2.0", "id": "s1", "method": "roots/list"})
+        await reply.event({"jsonrpc": "2.0", "id": "s2", "method": "ping"})
+        await reply.event(notification("notifications/message", level="info", data="hello"))
+        await server.until(lambda: len(answers()) == 2)
+        await reply.event(tool_result(request.rpc_id, "done"))
+        await reply.finish()
+
+    def answers() -> dict[str, dict[str, Any]]:
+        return {r.json["id"]: r.json for r in server.sent("POST") if "method" not in r.json}
+
+    async with FakeServer(ScriptedMcp(call=ask_first)) as server:
+        ran = await mcp_guard("call", server.url, "add")
+    assert ran.code == 0
+    assert answers()["s1"]["error"]["code"] == -32601
+    assert answers()["s2"]["result"] == {}
+    assert 'notifications/message {"level": "info", "data": "hello"}' in ran.err
+
+
+class Stateless(ScriptedMcp):
+    """Speaks 2026-07-28 alone."""
+
+    async def other(self, request: Request, reply: Reply) -> None:
+        await reply.json(result(request.rpc_id, {"supportedVersions": ["2026-07-28"], "resultType": "complete"}))
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        kind = request.json["params"]["arguments"].get("kind", "complete")
+        answer = {"resultType": kind, "content": [{"type": "text", "text": "42"}]}
+        await reply.json(result(request.rpc_id, answer))
+
+
+async def test_generation_host_finds_a_server_without_sessions(mcp_guard: Command) -> None:
+    async with FakeServer(Stateless()) as server:
+        ran = await mcp_guard("call", server.url, "añadir", "--generation", "host")
+    assert ran.code == 0
+    assert [r.rpc_method for r in server.requests] == ["server/discover", "tools/call"]
+    call = server.requests[-1]
+    assert call.header("mcp-protocol-version") == "2026-07-28"
+    assert call.header("mcp-method") == "tools/call"
+    assert call.header("mcp-name") == "=?base64?YcOxYWRpcg==?="
+    assert call.json["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+
+
+async def test_generation_host_falls_back_to_sessions(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp()) as server:
+        assert (await mcp_guard("call", server.url, "add", "--generation", "host")).code == 0
+    assert server.sent("POST", "tools/call")[0].session_id == "session-A"
+
+
+async def test_a_tool_that_asks_for_more_input_is_exit_4(mcp_guard: Command) -> None:
+    async with FakeServer(Stateless()) as server:
+        ran = await mcp_guard("call", server.url, "add", '{"kind": "input_required"}', "--generation", "host")
+    assert ran.code == 4
+    assert "asks for more input" in ran.err
+
+
+async def test_an_interrupted_call_is_in_doubt() -> None:
+    async with FakeServer(ScriptedMcp(call=never)) as server:
+        command = [sys.executable, "-m", "mcp_client_guard.cli", "call", server.url, "charge"]
+        async with await anyio.open_process(command) as process:
+            with anyio.fail_after(60):
+                await server.wait_for(lambda r: r.rpc_method == "tools/call")
+                process.send_signal(signal.SIGINT)
+                code = await process.wait()
+            assert process.stderr is not None
+            told = b"".join([part async for part in process.stderr]).decode()
+    assert code == 3
+    assert told.splitlines()[-1] == "mcp-guard call: interrupted: the call may or may not have run"
+    assert "Traceback" not in told
