@@ -154,7 +154,8 @@ class Calls:
         return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)
 
     def _cancel(self, sent: MessageSubmitted) -> None:
-        params = sent.message.get("params") or {}
+        params = sent.message.get("params")
+        params = params if isinstance(params, dict) else {}
         call = self.ledger.by_host_id(params.get("requestId"))
         if call is None:
             self._waiting = deque(w for w in self._waiting if w.message["id"] != params.get("requestId"))

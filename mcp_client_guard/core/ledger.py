@@ -126,7 +126,7 @@ def to_wire(message: JSON, call: Call) -> JSON:
         out_meta["progressToken"] = call.wire_id
     if call.method == "tools/call":
         out_meta[CALL_KEY] = call.call_key
-    if not out_meta:
+    if not out_meta or not (params is None or isinstance(params, dict)):
         return {**message, "id": call.wire_id}
     return {**message, "id": call.wire_id, "params": {**(params or {}), "_meta": out_meta}}
 

@@ -1,0 +1,143 @@
+"""The guard's own answers: a code nobody retries, words a model can act on, and found again as typed values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core import answers
+from mcp_client_guard.core.answers import (
+    IN_DOUBT_KEY,
+    CallInDoubt,
+    error_answer,
+    http_answer,
+    in_doubt_answer,
+    not_executed_answer,
+    session_lost_answer,
+)
+from mcp_client_guard.core.ledger import Call
+
+DOUBT = CallInDoubt("its stream was cut", "tools/call", "charge", "key-1", "abcd1234", True)
+
+
+def call_of(method: str = "tools/call") -> Call:
+    return Call(5, "h1", method, "charge", {}, "key-1", True, 1)
+
+
+def test_a_tool_call_in_doubt_is_an_error_result_with_what_is_known() -> None:
+    answer = in_doubt_answer(call_of(), DOUBT, as_result=True)
+    assert answer["id"] == "h1"
+    assert answer["result"]["isError"] is True
+    text = answer["result"]["content"][0]["text"]
+    assert "may or may not have run" in text
+    assert "charge" in text
+    assert "key-1" in text
+    assert CallInDoubt.find(answer["result"]) == DOUBT
+
+
+@pytest.mark.parametrize(("method", "as_result"), [("tools/call", False), ("resources/read", True)])
+def test_other_requests_and_by_choice_tool_calls_get_an_error(method: str, as_result: bool) -> None:
+    answer = in_doubt_answer(call_of(method), DOUBT, as_result=as_result)
+    assert CallInDoubt.from_json(answer["error"]["data"][IN_DOUBT_KEY]) == DOUBT
+
+
+def test_our_codes_are_nobody_else_s_and_our_words_start_no_retry() -> None:
+    """DESIGN §5: never -32000, -32001, ±32600 or 408, never "session terminated"."""
+    codes = [v for k, v in vars(answers).items() if k.startswith("CODE_")]
+    assert len(set(codes)) == len(codes) == 4
+    assert not any(-32768 <= code <= -32000 for code in codes)
+    texts = [str(DOUBT), session_lost_answer(1, "gone")["error"]["message"]]
+    assert not any("session terminated" in text.lower() for text in texts)
+
+
+def test_a_request_without_a_tool_is_named_by_its_method() -> None:
+    assert "'resources/read'" in str(CallInDoubt("cut", "resources/read", None, "k", "-"))
+
+
+class _Result:
+    meta = {IN_DOUBT_KEY: DOUBT.as_json()}
+
+
+class _Error:
+    data = {IN_DOUBT_KEY: DOUBT.as_json()}
+
+
+class McpError(Exception):
+    error = _Error()
+
+
+class Group(Exception):
+    """As `ExceptionGroup`, which Python 3.10 lacks."""
+
+    exceptions = (ValueError(), McpError())
+
+
+def _caused(cause: BaseException) -> BaseException:
+    error = RuntimeError("tool failed")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _Result(),
+        {"_meta": {IN_DOUBT_KEY: DOUBT.as_json()}},
+        McpError(),
+        _caused(McpError()),
+        Group(),
+    ],
+)
+def test_a_doubt_is_found_in_what_the_host_got(value: Any) -> None:
+    assert CallInDoubt.find(value) == DOUBT
+
+
+@pytest.mark.parametrize(
+    "value", [None, {}, {"_meta": None}, {"_meta": {IN_DOUBT_KEY: {"outcome": "fine"}}}, ValueError(), 7]
+)
+def test_nothing_is_found_where_there_is_none(value: Any) -> None:
+    assert CallInDoubt.find(value) is None
+
+
+def test_a_doubt_that_says_little_is_still_one() -> None:
+    assert CallInDoubt.from_json({"outcome": "in_doubt"}) == CallInDoubt("", "", None, "", "-", False)
+
+
+def test_not_executed_says_by_whose_word() -> None:
+    error = not_executed_answer("h1", "server", "HTTP 503", 503)["error"]
+    assert error["data"] == {
+        "outcome": "not_executed",
+        "by": "server",
+        "reason": "HTTP 503",
+        "http_status": 503,
+    }
+
+
+@pytest.mark.parametrize(("status", "by"), [(404, "server"), (None, "wire")])
+def test_a_lost_session_says_what_to_do(status: int | None, by: str) -> None:
+    error = session_lost_answer("h1", "gone", status)["error"]
+    assert error["data"]["by"] == by
+    assert "Connect again" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message"),
+    [
+        ({"error": {"code": -32602, "message": "bad", "data": 1}}, -32602, "bad"),
+        ({"error": {"code": -32602, "message": 7}}, -32602, ""),
+        ({"error": {"code": "x"}}, answers.CODE_HTTP_STATUS, "The server answered HTTP 500"),
+        ({"error": "x"}, answers.CODE_HTTP_STATUS, "The server answered HTTP 500"),
+        ("<html>", answers.CODE_HTTP_STATUS, "The server answered HTTP 500"),
+        (None, answers.CODE_HTTP_STATUS, "The server answered HTTP 500"),
+    ],
+)
+def test_a_refusal_that_is_an_answer_is_the_server_s_error_or_the_status(
+    body: Any, code: int, message: str
+) -> None:
+    error = http_answer("h1", 500, body)["error"]
+    assert (error["code"], error["message"]) == (code, message)
+
+
+def test_an_error_without_data_has_none() -> None:
+    assert "data" not in error_answer("h1", -1, "no")["error"]

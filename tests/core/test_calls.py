@@ -1,0 +1,548 @@
+"""Requests: each has its row before its first byte, its own wire ID, and exactly one outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import (
+    CancelTimer,
+    Get,
+    Hangup,
+    Post,
+    Save,
+    SetTimer,
+    TimerKind,
+)
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST, CallInDoubt
+from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
+from mcp_client_guard.core.model import CallSent, Outcome, SessionEnded
+from mcp_client_guard.core.model import CallSettled as Settled
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import (
+    CallSettled,
+    NotificationLost,
+    OrphanDropped,
+    SessionLost,
+    StoreFailed,
+)
+from mcp_client_guard.core.state import SessionState
+from tests.core.driver import (
+    SESSION,
+    Driver,
+    delivered,
+    in_doubt,
+    note,
+    of,
+    outcomes,
+    records,
+    reports,
+)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver().opened()
+
+
+def error_of(actions: list[Any]) -> dict[str, Any]:
+    (message,) = [m for m in delivered(actions) if "error" in m]
+    return dict(message["error"])
+
+
+# Sending.
+
+
+def test_the_row_of_an_unsafe_call_is_on_disk_before_its_post(driver: Driver) -> None:
+    """S11, S12: the order of the list is the guarantee."""
+    actions = driver.call().actions
+    assert [type(a) for a in actions] == [SetTimer, Save, Post]
+    (save,) = of(actions, Save)
+    assert save.durable
+    (row,) = records(actions, CallSent)
+    assert (row.tool, row.method, row.incarnation, row.may_have_side_effects) == ("charge", "tools/call", 1, True)
+
+
+def test_a_harmless_request_has_its_row_too_but_waits_for_no_flush(driver: Driver) -> None:
+    (save,) = of(driver.request("tools/list").actions, Save)
+    assert not save.durable
+
+
+def test_a_read_only_tool_is_known_from_the_list_of_tools(driver: Driver) -> None:
+    listing = driver.request("tools/list")
+    tools: list[Any] = [
+        {"name": "look", "annotations": {"readOnlyHint": True}},
+        {"name": "charge", "annotations": "odd"},
+        {"name": 7},
+        "odd",
+    ]
+    listing.accept(events=False)
+    listing.body(listing.result({"tools": tools}))
+    assert not of(driver.call("look").actions, Save)[0].durable
+    assert of(driver.call("charge").actions, Save)[0].durable
+
+
+@pytest.mark.parametrize("result", [{"tools": "odd"}, {}])
+def test_an_odd_list_of_tools_teaches_nothing(driver: Driver, result: dict[str, Any]) -> None:
+    listing = driver.request("tools/list")
+    listing.accept(events=False)
+    assert outcomes(listing.body(listing.result(result))) == [Outcome.COMPLETED]
+
+
+def test_ids_and_progress_tokens_are_ours_on_the_wire_and_the_host_s_again_on_return(driver: Driver) -> None:
+    call = driver.call(token="tok")
+    assert isinstance(call.order, Post)
+    assert call.order.message["id"] == call.stream
+    assert call.order.message["params"]["_meta"]["progressToken"] == call.stream
+    call.accept()
+    (progress,) = delivered(call.event("e1", call.progress(1)))
+    assert progress["params"]["progressToken"] == "tok"
+    (answer,) = delivered(call.event("e2", call.result()))
+    assert answer["id"] == call.host_id
+
+
+def test_a_row_that_cannot_be_written_is_a_request_not_executed(driver: Driver) -> None:
+    call = driver.call()
+    actions = call.save_failed()
+    assert reports(actions, StoreFailed)
+    assert error_of(actions)["code"] == CODE_NOT_EXECUTED
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert not call.is_open
+    assert outcomes(call.save_failed()) == []
+
+
+def test_what_was_never_written_is_posted_again_with_growing_delay_and_then_not_executed() -> None:
+    driver = Driver(GuardPolicy(max_attempts=3)).opened()
+    call = driver.call()
+    for attempt in (1, 2, 3):
+        (post,) = of(call.not_written(), Post)
+        assert post.delay.attempt == attempt
+    actions = call.not_written()
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert error_of(actions)["data"]["by"] == "wire"
+
+
+def test_a_post_that_worked_the_second_time_is_a_call_like_any_other(driver: Driver) -> None:
+    call = driver.call()
+    call.not_written()
+    call.accept()
+    assert outcomes(call.event("e1", call.result())) == [Outcome.COMPLETED]
+
+
+# Answers.
+
+
+def test_a_json_answer_completes_the_call(driver: Driver) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    actions = call.body(call.result())
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert of(actions, Hangup)[-1].linger
+    (settled,) = records(actions, Settled)
+    assert (settled.wire_id, settled.outcome) == (call.stream, Outcome.COMPLETED)
+    assert not driver.is_set(TimerKind.DEADLINE, call.stream)
+
+
+@pytest.mark.parametrize("code", [-32000, -32601])
+def test_an_error_answer_is_an_answer(driver: Driver, code: int) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    actions = call.body(call.error(code))
+    assert error_of(actions)["code"] == code
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [(None, "without an answer"), (UNREADABLE, "could not be read"), ({}, "could not be read"), ("x", "not be read")],
+)
+def test_an_answer_that_is_none_leaves_the_call_in_doubt(driver: Driver, body: Any, says: str) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    actions = call.body(body)
+    assert in_doubt(actions)
+    (answer,) = delivered(actions)
+    doubt = CallInDoubt.find(answer["result"])
+    assert doubt is not None
+    assert says in doubt.reason
+
+
+def test_a_batch_body_delivers_its_messages_and_settles_the_call(driver: Driver) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    actions = call.body([call.progress(1), note("a"), call.result()])
+    assert ["method" in m for m in delivered(actions)] == [True, True, False]
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+def test_an_answer_with_the_id_of_another_call_settles_that_one_and_leaves_this_in_doubt(driver: Driver) -> None:
+    first, second = driver.call(), driver.call()
+    second.accept(events=False)
+    actions = second.body(first.result())
+    assert outcomes(actions) == [Outcome.COMPLETED, Outcome.IN_DOUBT]
+    assert [m["id"] for m in delivered(actions)] == [first.host_id, second.host_id]
+    assert not first.is_open
+
+
+@pytest.mark.parametrize("foreign", [99_999, "abc", None, True])
+def test_an_answer_to_a_request_never_sent_reaches_nobody(driver: Driver, foreign: Any) -> None:
+    call = driver.call()
+    call.accept()
+    actions = call.event("e1", {"jsonrpc": "2.0", "id": foreign, "result": {}})
+    assert delivered(actions) == []
+    assert reports(actions, OrphanDropped)
+
+
+def test_an_answer_given_twice_is_delivered_once(driver: Driver) -> None:
+    first, second = driver.call(), driver.call()
+    first.accept(events=False)
+    first.body(first.result())
+    second.accept()
+    actions = second.event("e1", first.result())
+    assert delivered(actions) == []
+    assert not reports(actions, OrphanDropped)
+
+
+def test_an_error_without_an_id_in_the_answer_to_our_post_is_for_that_request(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    message = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "parse"}}
+    assert outcomes(call.event("e1", message)) == [Outcome.COMPLETED]
+
+
+def test_an_error_without_an_id_elsewhere_is_for_nobody() -> None:
+    driver = Driver().opened(standalone=True)
+    call = driver.call().stream_up("e1")
+    message = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "parse"}}
+    assert reports(driver.standalone.event("s1", message), OrphanDropped)
+    call.resumed()
+    call.event("e1", call.progress(1))
+    assert reports(call.event("e2", message), OrphanDropped)
+
+
+def test_an_error_without_an_id_behind_the_answer_settles_nothing_again(driver: Driver) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    nameless = {"jsonrpc": "2.0", "id": None, "error": {"code": -1, "message": "late"}}
+    assert outcomes(call.body([call.result(), nameless])) == [Outcome.COMPLETED]
+
+
+# Progress.
+
+
+@pytest.mark.parametrize(("token", "orphan"), [(424242, True), ("abc", True), (None, True)])
+def test_progress_for_a_token_never_issued_is_not_delivered(driver: Driver, token: Any, orphan: bool) -> None:
+    call = driver.call()
+    call.accept()
+    message = call.progress(1)
+    message["params"]["progressToken"] = token
+    actions = call.event("e1", message)
+    assert delivered(actions) == []
+    assert bool(reports(actions, OrphanDropped)) is orphan
+
+
+def test_progress_without_parameters_is_for_nobody(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    actions = call.event("e1", {"jsonrpc": "2.0", "method": "notifications/progress"})
+    assert reports(actions, OrphanDropped)
+
+
+@pytest.mark.parametrize("spelling", [int, str, float])
+def test_progress_of_a_call_that_is_over_is_dropped_without_suspicion(driver: Driver, spelling: Any) -> None:
+    first, second = driver.call(), driver.call()
+    first.accept(events=False)
+    first.body(first.result())
+    second.accept()
+    actions = second.event("e1", first.progress(1, token=spelling(first.stream)))
+    assert delivered(actions) == []
+    assert not reports(actions, OrphanDropped)
+
+
+def test_progress_that_nobody_asked_for_is_dropped(driver: Driver) -> None:
+    call = driver.call(token=None)
+    call.accept()
+    assert delivered(call.event("e1", call.progress(1))) == []
+
+
+# Refusals of a POST.
+
+
+@pytest.mark.parametrize("status", [401, 403, 413, 415, 429, 503])
+def test_a_refusal_before_execution_is_not_executed(driver: Driver, status: int) -> None:
+    actions = driver.call().refuse(status)
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert error_of(actions)["data"]["http_status"] == status
+
+
+def test_a_redirect_that_was_not_followed_is_named(driver: Driver) -> None:
+    actions = driver.call().refuse(308, location="https://elsewhere.example/mcp")
+    assert "elsewhere.example" in error_of(actions)["message"]
+
+
+@pytest.mark.parametrize("status", [400, 408, 409, 418, 500, 502, 504])
+def test_any_other_refusal_is_an_answer_with_its_status(driver: Driver, status: int) -> None:
+    actions = driver.call().refuse(status)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert error_of(actions)["data"] == {"http_status": status}
+
+
+@pytest.mark.parametrize("body", [None, "<html>", {"error": "x"}, {"error": {"code": -32001, "message": "gone"}}])
+def test_404_under_a_session_is_a_lost_session(driver: Driver, body: Any) -> None:
+    other = driver.call()
+    actions = driver.call().refuse(404, body)
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert error_of(actions)["code"] == CODE_SESSION_LOST
+    assert records(actions, SessionEnded)
+    assert reports(actions, SessionLost)
+    assert other.is_open, "what is in flight may still be answered"
+    refused = driver.call()
+    assert error_of(refused.actions)["code"] == CODE_SESSION_LOST
+    assert not of(refused.actions, Post)
+    (lost,) = reports(driver.notify("notifications/roots/list_changed"), NotificationLost)
+    assert lost.why == "the session is lost"
+
+
+def test_404_with_an_unknown_method_is_an_answer(driver: Driver) -> None:
+    actions = driver.call().refuse(404, {"error": {"code": -32601, "message": "no such method"}})
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert error_of(actions)["code"] == -32601
+
+
+def test_404_without_a_session_is_an_answer() -> None:
+    driver = Driver().opened(session_id=None)
+    assert outcomes(driver.call().refuse(404)) == [Outcome.COMPLETED]
+
+
+# Cancelling, and the deadline.
+
+
+def test_a_cancel_is_passed_on_with_our_id_and_settles_the_call(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    actions = driver.cancel(call)
+    (post,) = of(actions, Post)
+    assert post.message["params"]["requestId"] == call.stream
+    assert outcomes(actions) == [Outcome.CANCELLED]
+    assert delivered(actions) == []
+    assert call.is_open, "its answer may still come, and then the ledger knows"
+    late = call.event("e1", call.result())
+    assert delivered(late) == []
+    assert outcomes(late) == [Outcome.RECOVERED]
+
+
+def test_a_cancelled_call_is_not_resumed(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    driver.cancel(call)
+    assert not of(call.cut(), Get)
+
+
+def test_a_call_cancelled_while_lost_is_hung_up(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    call.cut()
+    driver.cancel(call)
+    assert not call.is_open
+
+
+def test_a_call_cancelled_on_trial_is_not_resumed_when_the_witness_is_overdue(driver: Driver) -> None:
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    driver.cancel(call)
+    assert not of(driver.elapse(TimerKind.WITNESS), Get)
+    assert not call.is_open
+
+
+def test_a_call_cancelled_after_a_resume_is_not_rechecked(driver: Driver) -> None:
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    call.event("e2", call.progress(2))
+    driver.cancel(call)
+    assert driver.elapse(TimerKind.RECHECK) == []
+    assert call.is_open
+
+
+def test_a_retried_post_may_have_been_written_so_its_cancel_is_told_to_the_server(driver: Driver) -> None:
+    """The core cannot see when the delay of the second POST was over."""
+    call = driver.call()
+    call.not_written()
+    actions = driver.cancel(call)
+    assert not call.is_open
+    assert of(actions, Post)[0].message["method"] == "notifications/cancelled"
+
+
+@pytest.mark.parametrize("request_id", ["nobody's", None, [1], {"a": 1}])
+def test_a_cancel_of_nothing_does_nothing(driver: Driver, request_id: Any) -> None:
+    assert driver.notify("notifications/cancelled", {"requestId": request_id}) == []
+
+
+def test_a_deadline_leaves_the_call_in_doubt_and_signals_a_cancel(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    actions = driver.elapse(TimerKind.DEADLINE, call.stream)
+    assert in_doubt(actions)
+    assert of(actions, Post)[0].message["params"]["requestId"] == call.stream
+    (answer,) = delivered(actions)
+    doubt = CallInDoubt.find(answer["result"])
+    assert doubt is not None
+    assert doubt.cancel_signalled
+    assert outcomes(call.event("e1", call.result())) == [Outcome.RECOVERED]
+
+
+def test_a_deadline_is_per_tool() -> None:
+    driver = Driver(GuardPolicy(call_deadline={"charge": 7.0})).opened()
+    assert of(driver.call().actions, SetTimer)[0].seconds == 7.0
+
+
+def test_initialize_is_never_cancelled(driver: Driver) -> None:
+    driver = Driver()
+    sent = driver.request("initialize")
+    actions = driver.elapse(TimerKind.DEADLINE, sent.stream)
+    assert in_doubt(actions)
+    assert not of(actions, Post)
+
+
+def test_a_deadline_that_comes_after_the_answer_does_nothing(driver: Driver) -> None:
+    call = driver.call()
+    timer = next(t for t in driver.timers if t.kind is TimerKind.DEADLINE)
+    driver.cancel(call)
+    assert driver.feed(TimerElapsed(timer, 1.0)) == []
+    assert driver.feed(TimerElapsed(type(timer)(TimerKind.DEADLINE, 999), 1.0)) == []
+
+
+# 2026-07-28: no session, and closing the stream is the cancel.
+
+
+@pytest.fixture
+def stateless() -> Driver:
+    return Driver()
+
+
+VERSION = "2026-07-28"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+def test_a_stateless_cancel_closes_the_stream_and_sends_nothing(stateless: Driver) -> None:
+    call = stateless.request("tools/call", {"name": "charge"}, mcp_protocol_version=VERSION)
+    call.accept()
+    actions = stateless.cancel(call)
+    assert not of(actions, Post)
+    assert not call.is_open
+    assert outcomes(actions) == [Outcome.CANCELLED]
+
+
+def test_a_stateless_deadline_closes_the_stream_and_sends_nothing(stateless: Driver) -> None:
+    call = stateless.request("tools/call", {"name": "charge"}, mcp_protocol_version=VERSION)
+    actions = stateless.elapse(TimerKind.DEADLINE, call.stream)
+    assert in_doubt(actions)
+    assert not of(actions, Post)
+    assert not call.is_open
+
+
+def test_subscription_ids_are_mapped_back(stateless: Driver) -> None:
+    listen = stateless.request("subscriptions/listen", mcp_protocol_version=VERSION)
+    listen.accept()
+    message = {"jsonrpc": "2.0", "method": "n", "params": {"_meta": {SUBSCRIPTION: listen.stream}}}
+    (got,) = delivered(listen.event(None, message))
+    assert got["params"]["_meta"][SUBSCRIPTION] == listen.host_id
+    (plain,) = delivered(listen.event(None, note("plain")))
+    assert plain == note("plain")
+    (got,) = delivered(listen.event(None, listen.result({"_meta": {SUBSCRIPTION: listen.stream}})))
+    assert got["result"]["_meta"][SUBSCRIPTION] == listen.host_id
+
+
+def test_an_older_version_without_a_session_is_not_stateless(stateless: Driver) -> None:
+    call = stateless.request("tools/call", {"name": "charge"}, mcp_protocol_version="2025-11-25")
+    call.accept()
+    assert of(stateless.cancel(call), Post)
+
+
+# Notifications and the host's own answers.
+
+
+def test_the_host_s_answer_to_the_server_is_posted_as_it_is(driver: Driver) -> None:
+    answer = {"jsonrpc": "2.0", "id": 7, "result": {"roots": []}}
+    (post,) = of(driver.submit(answer), Post)
+    assert post.message == answer
+    assert post.headers["mcp-session-id"] == SESSION
+    peer = driver.peer(post.stream)
+    assert [type(a) for a in peer.accept(events=False, status=202)] == [Hangup]
+
+
+def test_a_notification_that_was_not_written_is_sent_again_and_at_last_reported() -> None:
+    driver = Driver(GuardPolicy(max_attempts=1)).opened()
+    peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    assert of(peer.not_written(), Post)
+    (lost,) = reports(peer.not_written(), NotificationLost)
+    assert lost.method == "notifications/x"
+
+
+def test_a_notification_that_may_have_arrived_is_not_sent_again(driver: Driver) -> None:
+    peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    actions = peer.cut()
+    assert not of(actions, Post)
+    assert reports(actions, NotificationLost)
+
+
+@pytest.mark.parametrize(("status", "lost"), [(500, False), (404, True)])
+def test_a_refused_notification_is_reported_and_404_loses_the_session(
+    driver: Driver, status: int, lost: bool
+) -> None:
+    peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    actions = peer.refuse(status)
+    assert reports(actions, NotificationLost)
+    assert bool(reports(actions, SessionLost)) is lost
+
+
+def test_404_to_a_notification_without_a_session_is_nothing_more() -> None:
+    driver = Driver().opened(session_id=None)
+    peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    assert not reports(peer.refuse(404), SessionLost)
+
+
+def test_a_notification_answered_under_another_session_id_loses_the_session(driver: Driver) -> None:
+    peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    actions = peer.accept(status=202, events=False, session_id="session-two")
+    assert reports(actions, SessionLost)
+    assert not peer.is_open
+
+
+def test_the_host_s_headers_come_last_and_ours_with_them(driver: Driver) -> None:
+    call = driver.request("tools/list", mcp_protocol_version="2025-06-18")
+    assert call.order.headers == {"mcp-session-id": SESSION, "mcp-protocol-version": "2025-06-18"}
+
+
+def test_params_that_are_no_object_are_passed_on(driver: Driver) -> None:
+    actions = driver.submit({"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": [1]})
+    assert of(actions, Post)[0].message["params"] == [1]
+    assert driver.submit({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": [1]}) == []
+
+
+# Closing.
+
+
+def test_closing_settles_every_call_and_ends_the_session(driver: Driver) -> None:
+    call, retried = driver.call(), driver.call()
+    call.accept()
+    retried.not_written()
+    actions = driver.close()
+    assert outcomes(actions) == [Outcome.IN_DOUBT, Outcome.IN_DOUBT]
+    assert delivered(actions) == [], "nobody is left to hear it"
+    assert not driver.open
+    assert not driver.timers
+    assert type(actions[-1]).__name__ == "EndSession"
+    assert driver.machine.session.state is SessionState.CLOSED
+
+
+def test_our_ping_is_no_call_of_the_host_s(driver: Driver) -> None:
+    call = driver.call()
+    (ping,) = of(call.idle(), Post)
+    actions = driver.close()
+    assert len(reports(actions, CallSettled)) == 1
+    assert ping.connection not in driver.open
+
+
+def test_timers_of_settled_calls_are_cancelled(driver: Driver) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    assert [a.timer.kind for a in of(call.body(call.result()), CancelTimer)] == [TimerKind.DEADLINE]
