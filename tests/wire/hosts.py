@@ -170,6 +170,14 @@ class Host:
             await self._news.wait()
         return value
 
+    async def saw(self, *values: float) -> None:
+        """The progress that reached the host is exactly this, in this order."""
+        await self.until(lambda: len(self.progress) >= len(values))
+        assert self.in_order(self.progress) == list(values)
+
+    def in_order(self, seen: list[float]) -> list[float]:
+        return seen
+
     def of(self, kind: type[T]) -> list[T]:
         return [event for event in self.told if isinstance(event, kind)]
 
@@ -252,6 +260,9 @@ class SdkHost(Host):
             self.heard.append(method)
         self.changed()
 
+    def in_order(self, seen: list[float]) -> list[float]:
+        return sorted(seen)  # SDK 2.x starts a task for each notification: their order is not the transport's
+
     async def on_progress(self, value: float, total: float | None, message: str | None) -> None:
         self.progress.append(value)
         self.changed()
@@ -269,7 +280,9 @@ class SdkHost(Host):
 
 
 @asynccontextmanager
-async def plain_host(url: str, *, start: bool = True, listen: bool = True, **options: Any) -> AsyncIterator[PlainHost]:
+async def plain_host(
+    url: str, *, start: bool = True, listen: bool = True, **options: Any
+) -> AsyncIterator[PlainHost]:
     host = PlainHost()
     guard = Guard(url, on_event=host.on_event, **options)
     async with Connection(guard, plain_codec) as (host.read, host.write), anyio.create_task_group() as tasks:
