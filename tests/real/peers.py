@@ -63,12 +63,17 @@ def _command(name: str) -> Sequence[str | Path]:
 @contextmanager
 def running(name: str) -> Iterator[Peer]:
     """Start a peer and end it afterwards."""
+    command = _command(name)
+    if missing := [part for part in command if isinstance(part, Path) and not part.exists()]:
+        raise RuntimeError(
+            f"{missing[0]} is missing: run tests/real/install_peers.py and tests/conformance/install_node.sh"
+        )
     with TemporaryDirectory(prefix="mcp-guard-peer-") as folder:
         ledger, log = Path(folder) / "ledger", Path(folder) / "stderr"
         env = os.environ | {"MCP_LEDGER": str(ledger), "PORT": "0", "PYTHONWARNINGS": "ignore"}
         with log.open("wb") as errors:
             process = subprocess.Popen(
-                [str(part) for part in _command(name)], stdout=subprocess.PIPE, stderr=errors, env=env
+                [str(part) for part in command], stdout=subprocess.PIPE, stderr=errors, env=env
             )
         assert process.stdout is not None
         try:
