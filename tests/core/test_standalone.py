@@ -1,0 +1,375 @@
+"""The standalone stream: no final budget, no storm, never at the cost of a request, and never silently deaf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Get, Hangup, SetTimer, TimerKind
+from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import (
+    Discontinuity,
+    RefreshSuggested,
+    Resumed,
+    SessionLost,
+    StandaloneUnavailable,
+)
+from tests.core.driver import (
+    Driver,
+    Peer,
+    delivered,
+    evidence,
+    note,
+    of,
+    outcomes,
+    records,
+    reports,
+)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver().opened(standalone=True)
+
+
+@pytest.fixture
+def stream(driver: Driver) -> Peer:
+    return driver.standalone
+
+
+def unopened() -> Driver:
+    """A live session whose first GET has not been answered."""
+    driver = Driver()
+    driver.initialize()
+    driver.notify("notifications/initialized")
+    driver.elapse(TimerKind.CONFIRM)
+    return driver
+
+
+LISTS = ["notifications/tools/list_changed", "notifications/resources/list_changed"]
+
+
+def refreshed(actions: list[Any]) -> list[str]:
+    return [m["method"] for m in delivered(actions) if m["method"].endswith("list_changed")]
+
+
+# Offered or not.
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 406, 410, 501])
+def test_a_server_that_refuses_the_first_get_offers_no_such_stream(status: int) -> None:
+    driver = unopened()
+    actions = driver.standalone.refuse(status)
+    assert reports(actions, StandaloneUnavailable)
+    assert not of(actions, Get)
+    assert driver.call().is_open, "requests are not touched"
+
+
+@pytest.mark.parametrize("status", [401, 409, 429, 500, 503])
+def test_a_first_get_that_may_yet_succeed_is_tried_again(status: int) -> None:
+    actions = unopened().standalone.refuse(status)
+    assert of(actions, Get)[0].delay.attempt == 1
+
+
+def test_a_405_that_comes_later_ends_the_stream_and_nothing_else(driver: Driver, stream: Peer) -> None:
+    call = driver.call()
+    stream.cut()
+    actions = stream.refuse(405)
+    assert reports(actions, StandaloneUnavailable)
+    assert not stream.is_open
+    call.accept(events=False)
+    assert outcomes(call.body(call.result())) == [Outcome.COMPLETED]
+
+
+def test_a_404_while_posts_work_is_tried_again_ever_more_slowly(stream: Peer) -> None:
+    stream.cut()
+    attempts = [of(stream.refuse(404), Get)[0].delay.attempt for _ in range(20)]
+    assert attempts == list(range(2, 22))
+    assert isinstance(stream.order, Get)
+    assert stream.order.delay.cap == 60.0
+
+
+def test_a_409_is_waited_out_and_the_old_connection_closed_first(stream: Peer) -> None:
+    stream.cut()
+    for _ in range(30):
+        actions = stream.refuse(409)
+        assert [type(a) for a in actions[-2:]] == [Hangup, Get]
+    assert stream.accept() != []
+
+
+@pytest.mark.parametrize("status", [409, 410])
+def test_a_gap_means_nothing_where_nothing_was_resumed(stream: Peer, status: int) -> None:
+    stream.cut()
+    actions = stream.refuse(status, {"resume_gap": True})
+    assert not reports(actions, Discontinuity)
+    assert of(actions, Get)
+
+
+def test_a_session_id_of_another_session_ends_the_stream_and_the_session(driver: Driver, stream: Peer) -> None:
+    stream.event("s1", note("a"))
+    stream.event("s2", note("b"))
+    stream.cut()
+    actions = stream.accept(session_id="session-two")
+    assert reports(actions, SessionLost)
+    assert reports(actions, Discontinuity)
+    assert reports(actions, Resumed)
+    assert not stream.is_open
+    fresh = unopened()
+    actions = fresh.standalone.accept(session_id="session-two")
+    assert reports(actions, Discontinuity)
+    assert not reports(actions, Resumed)
+
+
+def test_a_lost_session_closes_it(driver: Driver, stream: Peer) -> None:
+    driver.call().refuse(404)
+    assert not stream.is_open
+
+
+def test_there_is_one_per_session(driver: Driver, stream: Peer) -> None:
+    peer = driver.peer(driver.notify("notifications/initialized")[0].stream)  # type: ignore[union-attr]
+    actions = peer.accept(status=202, events=False)
+    assert not of(actions, Get)
+    assert stream.is_open
+
+
+# Reconnecting.
+
+
+def test_ends_for_ever_with_retry_zero_make_no_storm(stream: Peer) -> None:
+    attempts = []
+    for _ in range(20):
+        stream.event(None, None, retry=0)
+        attempts.append(of(stream.end(), Get)[0].delay.attempt)
+        stream.accept()
+    assert attempts == list(range(1, 21))
+
+
+def test_a_fresh_priming_event_each_time_makes_no_storm_either(stream: Peer) -> None:
+    attempts = []
+    for number in range(20):
+        stream.event(f"p{number}", None, retry=0)
+        attempts.append(of(stream.end(), Get)[0].delay.attempt)
+        stream.accept()
+    assert attempts[-1] >= 15
+    assert attempts == sorted(attempts)
+
+
+@pytest.mark.parametrize("primed", [True, False])
+def test_a_connection_that_lived_ten_seconds_resets_the_delay(stream: Peer, primed: bool) -> None:
+    for number in range(5):
+        if primed:
+            stream.event(f"p{number}", None)
+        stream.end()
+        stream.accept()
+    assert of(stream.end(after=9.9), Get)[0].delay.attempt > 1
+    stream.accept()
+    assert of(stream.end(after=10), Get)[0].delay.attempt == 0
+
+
+def test_a_message_resets_the_delay(stream: Peer) -> None:
+    for _ in range(5):
+        stream.end()
+        stream.accept()
+    stream.event(None, note("news"))
+    assert of(stream.end(), Get)[0].delay.attempt == 0
+
+
+def test_it_is_never_given_up(stream: Peer) -> None:
+    for _ in range(200):
+        assert of(stream.cut("ConnectError"), Get)
+
+
+def test_a_2xx_without_events_is_tried_again(stream: Peer) -> None:
+    stream.cut()
+    assert of(stream.accept(events=False), Get)
+
+
+def test_an_idle_connection_without_a_cursor_is_asked_about_and_unanswered_it_is_cut(driver: Driver) -> None:
+    stream = driver.standalone
+    assert not of(stream.idle(), Get)
+    stream.cut()
+    actions = stream.idle()
+    assert of(actions, Hangup)
+    assert of(actions, Get)
+
+
+# Continuity.
+
+
+@pytest.fixture
+def identified(stream: Peer) -> Peer:
+    """A standalone stream that has received s1 and s2."""
+    stream.event("s1", note("a"))
+    stream.event("s2", note("b"))
+    return stream
+
+
+def test_with_event_ids_it_is_resumed_and_proven_like_any_other(identified: Peer) -> None:
+    identified.resumed()
+    assert identified.asked == "s1"
+    actions = identified.event("s2", note("b"))
+    assert str(evidence(actions)[0]).startswith("PROVEN")
+    assert refreshed(actions) == []
+    assert delivered(identified.event("s3", note("c"))) == [note("c")]
+
+
+def test_without_event_ids_nothing_is_stored_and_each_reopen_suggests_a_refresh(
+    driver: Driver, stream: Peer
+) -> None:
+    stream.event(None, note("a"))
+    assert not records(driver.drain(99), CursorMoved)
+    assert stream.cut()[-1] == of(driver.log, Get)[-1]
+    assert stream.asked is None
+    actions = stream.accept()
+    assert refreshed(actions) == LISTS
+    assert reports(actions, RefreshSuggested)
+
+
+def test_subscribed_resources_are_refreshed_too(driver: Driver, stream: Peer) -> None:
+    for uri in ("b:", "a:", 7):
+        sent = driver.request("resources/subscribe", {"uri": uri})
+        sent.accept(events=False)
+        sent.body(sent.result({}))
+    sent = driver.request("resources/unsubscribe", {"uri": "b:"})
+    sent.accept(events=False)
+    sent.body(sent.result({}))
+    stream.cut()
+    updated = [m for m in delivered(stream.accept()) if m["method"] == "notifications/resources/updated"]
+    assert [m["params"]["uri"] for m in updated] == ["a:"]
+
+
+def test_a_server_without_lists_needs_no_refresh() -> None:
+    driver = Driver()
+    driver.initialize(result={"capabilities": {}})
+    driver.notify("notifications/initialized")
+    driver.elapse(TimerKind.CONFIRM)
+    driver.standalone.accept()
+    driver.standalone.cut()
+    assert not reports(driver.standalone.accept(), RefreshSuggested)
+
+
+def test_a_refresh_comes_at_most_once_a_minute_and_one_too_soon_is_made_up_for(
+    driver: Driver, stream: Peer
+) -> None:
+    stream.cut()
+    assert refreshed(stream.accept()) == LISTS
+    stream.cut(after=20)
+    actions = stream.accept()
+    assert refreshed(actions) == []
+    assert [a.seconds for a in of(actions, SetTimer)] == [40]
+    assert refreshed(driver.elapse(TimerKind.REFRESH)) == LISTS
+    stream.cut(after=61)
+    assert refreshed(stream.accept()) == LISTS
+
+
+def test_a_refresh_that_is_due_in_a_lost_session_is_not_made(driver: Driver, stream: Peer) -> None:
+    for _ in range(2):
+        stream.cut()
+        stream.accept()
+    driver.call().refuse(404)
+    assert driver.elapse(TimerKind.REFRESH) == []
+
+
+@pytest.mark.parametrize("how", ["silence", "event"])
+def test_after_an_unproven_reopen_the_cursor_is_dropped_and_a_refresh_suggested(
+    driver: Driver, stream: Peer, how: str
+) -> None:
+    stream.event("s1", note("a"))
+    driver.drain(99)
+    stream.resumed()
+    actions = driver.elapse(TimerKind.WITNESS) if how == "silence" else stream.event("s2", note("b"))
+    assert records(actions, CursorDropped)
+    assert refreshed(actions) == LISTS
+    assert (note("b") in delivered(actions)) is (how == "event")
+    stream.cut()
+    assert stream.asked == (None if how == "silence" else "s2")
+
+
+@pytest.mark.parametrize("how", ["fork", "refused", "unknown events", "too large", "server errors"])
+def test_a_broken_stream_is_opened_afresh_without_a_cursor(driver: Driver, identified: Peer, how: str) -> None:
+    driver.drain(99)
+    identified.cut()
+    if how == "refused":
+        identified.refuse(404)
+        actions = identified.refuse(404)
+    elif how == "server errors":
+        for _ in range(3):
+            actions = identified.refuse(500)
+        ping = driver.peer(max(driver.orders))
+        ping.accept(events=False)
+        actions = ping.body(ping.result({}))
+    else:
+        identified.accept()
+        if how == "fork":
+            actions = identified.event("s2", note("of another log"))
+        elif how == "too large":
+            actions = identified.too_large()
+        else:
+            identified.event("s9", note("z"))
+            actions = driver.elapse(TimerKind.WITNESS)
+    assert reports(actions, Discontinuity)
+    assert str(evidence(actions)[0]).startswith("BROKEN")
+    assert records(actions, CursorDropped)
+    assert identified.asked is None
+    assert refreshed(identified.accept()) == LISTS
+    assert delivered(identified.event("s9", note("z"))) == [note("z")]
+
+
+def test_what_was_held_behind_a_contradiction_belongs_to_no_later_connection(driver: Driver) -> None:
+    """The witness proves the stream, and the first of the held events breaks it: the rest are of a dead connection."""
+    driver = Driver(GuardPolicy(id_scheme="contiguous")).opened(standalone=True)  # type: ignore[arg-type]
+    stream = driver.standalone
+    stream.event("1", note("a"))
+    stream.event("2", note("b"))
+    stream.resumed()
+    stream.event("7", note("held"))
+    stream.event("8", note("held too"))
+    actions = stream.event("2", note("b"))
+    assert delivered(actions) == []
+    assert len(reports(actions, Discontinuity)) == 1
+    stream.accept()
+    stream.cut()
+    assert stream.asked is None
+
+
+def test_an_event_too_large_breaks_it_and_it_is_opened_afresh(stream: Peer) -> None:
+    actions = stream.too_large()
+    assert reports(actions, Discontinuity)
+    assert not reports(actions, Resumed)
+    assert stream.asked is None
+
+
+def test_a_silent_overlap_is_asked_again_with_the_exact_cursor_and_then_dropped(
+    driver: Driver, identified: Peer
+) -> None:
+    identified.resumed()
+    driver.elapse(TimerKind.WITNESS)
+    assert identified.asked == "s2"
+    identified.accept()
+    actions = driver.elapse(TimerKind.WITNESS)
+    assert reports(actions, Discontinuity)
+    assert refreshed(actions) == LISTS
+    assert identified.is_open
+
+
+def test_an_exact_cursor_after_silence_that_ends_at_once_is_judged_and_opened_afresh(
+    driver: Driver, identified: Peer
+) -> None:
+    identified.resumed()
+    identified.end()
+    identified.accept()
+    actions = identified.end()
+    assert [str(e) for e in evidence(actions)] == ["UNVERIFIED(witness missing)"]
+    assert identified.asked is None
+
+
+def test_a_body_for_it_is_nobody_s(stream: Peer) -> None:
+    assert stream.body({"jsonrpc": "2.0", "id": 1, "result": {}}) == []
+
+
+def test_a_response_on_it_still_settles_the_call_it_is_for(driver: Driver, stream: Peer) -> None:
+    call = driver.call()
+    assert outcomes(stream.event("s1", call.result())) == [Outcome.COMPLETED]
+    assert not call.is_open

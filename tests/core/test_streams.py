@@ -1,0 +1,758 @@
+"""Streams that carry an answer: placed, cut, resumed, tried, and what each resume is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import CancelTimer, Get, Hangup, Post, SetTimer, TimerKind
+from mcp_client_guard.core.model import CursorDropped, CursorMoved, Grade, Outcome
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import (
+    Disconnected,
+    Discontinuity,
+    DuplicateDropped,
+    OrphanDropped,
+    Resumed,
+    UnreadableDropped,
+)
+from tests.core.driver import (
+    SESSION,
+    Driver,
+    Peer,
+    delivered,
+    evidence,
+    in_doubt,
+    note,
+    of,
+    outcomes,
+    records,
+    reports,
+)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver().opened()
+
+
+@pytest.fixture
+def call(driver: Driver) -> Peer:
+    """A call that has received the events p (priming), e1 and e2."""
+    return driver.call().stream_up("e1", "e2")
+
+
+def grades(actions: list[Any]) -> list[str]:
+    return [str(e) for e in evidence(actions)]
+
+
+PROVEN = "PROVEN(the witness came again)"
+
+
+# Resuming by overlap.
+
+
+def test_a_cut_stream_resumes_before_its_witness_and_is_proven_by_it(call: Peer) -> None:
+    actions = call.cut()
+    (cut,) = reports(actions, Disconnected)
+    assert cut.resumable
+    (get,) = of(actions, Get)
+    assert get.headers["last-event-id"] == get.last_event_id == "e1"
+    assert get.headers["mcp-session-id"] == SESSION
+    call.accept()
+    assert grades(call.event("e2", call.progress(2))) == [PROVEN]
+    assert delivered(call.event("e3", call.progress(3)))
+    assert outcomes(call.event("e4", call.result())) == [Outcome.COMPLETED]
+
+
+def test_the_witness_may_come_anywhere_in_the_replay_and_frees_what_was_held_in_order(call: Peer) -> None:
+    call.resumed()
+    assert delivered(call.event("x1", call.progress(5)) + call.event("x2", call.progress(6))) == []
+    actions = call.event("e2", call.progress(2))
+    assert [m["params"]["progress"] for m in delivered(actions)] == [5, 6]
+
+
+def test_priming_events_empty_objects_and_noise_are_skipped_on_trial(call: Peer) -> None:
+    call.resumed()
+    for message in (None, {}, b"noise", b"[]"):
+        assert call.event("q", message) == []
+    assert grades(call.event("e2", call.progress(2))) == [PROVEN]
+
+
+def test_every_resume_is_made_from_the_newest_overlap(call: Peer) -> None:
+    call.resumed()
+    call.event("e2", call.progress(2))
+    call.event("e3", call.progress(3))
+    call.cut()
+    assert call.asked == "e2"
+
+
+def test_a_resume_that_brought_nothing_keeps_its_cursor(call: Peer) -> None:
+    """Second drop before any new ID."""
+    for _ in range(4):
+        call.resumed()
+        assert call.asked == "e1"
+    call.cut()
+    call.cut("ConnectError")
+    assert call.asked == "e1"
+
+
+def test_two_streams_keep_their_own_cursors(driver: Driver) -> None:
+    one, two = driver.call().stream_up("e1", "e2"), driver.call()
+    two.accept()
+    two.event("q1", two.progress(1))
+    two.event("q2", two.progress(2))
+    one.cut()
+    two.cut()
+    assert (one.asked, two.asked) == ("e1", "q1")
+
+
+def test_a_server_that_replays_every_stream_and_makes_priming_events_empty_objects(driver: Driver) -> None:
+    """The TypeScript reference server."""
+    one, two = driver.call().stream_up("a1", "a2"), driver.call()
+    two.accept()
+    two.event("q", None)
+    two.event("b1", two.progress(1))
+    one.resumed()
+    assert grades(one.event("a2", one.progress(2))) == [PROVEN]
+    replay = one.event("q", {}) + one.event("b1", two.progress(1))
+    assert delivered(replay) == []
+    assert reports(replay, DuplicateDropped)
+    assert [m["id"] for m in delivered(one.event("b2", two.result()))] == [two.host_id]
+    assert not two.is_open
+    assert outcomes(one.event("a3", one.result())) == [Outcome.COMPLETED]
+
+
+def test_events_of_finished_streams_are_still_known_when_replayed(driver: Driver) -> None:
+    done = driver.call().stream_up("d1")
+    done.event("d2", done.result())
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    assert reports(call.event("d2", done.result()), DuplicateDropped)
+    assert grades(call.event("e2", call.progress(2))) == [PROVEN]
+
+
+def test_the_trails_of_finished_streams_are_bounded(driver: Driver) -> None:
+    for number in range(70):
+        done = driver.call()
+        done.accept()
+        done.event(f"d{number}", done.result())
+    streams = driver.machine._streams
+    assert len(streams._finished) == 64
+    assert len(streams.index) == 64
+
+
+# Own IDs and inherited ones.
+
+
+def test_an_event_without_an_id_is_delivered_and_moves_no_cursor(call: Peer) -> None:
+    assert delivered(call.event(None, call.progress(3)))
+    call.cut()
+    assert call.asked == "e1"
+
+
+def test_an_event_without_an_id_that_comes_again_behind_the_witness_is_a_duplicate(call: Peer) -> None:
+    call.event(None, call.progress(3))
+    call.resumed()
+    call.event("e2", call.progress(2))
+    assert delivered(call.event(None, call.progress(3))) == []
+    assert delivered(call.event(None, call.progress(3)))
+
+
+def test_an_id_that_comes_twice_identifies_nothing_and_loses_no_message(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    for step in (1, 2, 3):
+        assert delivered(call.event("same", call.progress(step)))
+    (cut,) = reports(call.cut(), Disconnected)
+    assert not cut.resumable
+    assert not call.is_open
+
+
+def test_the_session_id_as_event_id_identifies_nothing(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    assert delivered(call.event(SESSION, call.progress(1)))
+    actions = call.cut()
+    assert in_doubt(actions)
+    assert not of(actions, Get)
+
+
+def test_a_message_under_the_id_of_a_priming_event_is_not_dropped(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    call.resumed()
+    assert outcomes(call.event("p", call.result())) == [Outcome.COMPLETED]
+
+
+def test_what_is_not_json_is_reported_and_not_delivered(call: Peer) -> None:
+    actions = call.event("e3", b"{malformed")
+    assert reports(actions, UnreadableDropped)
+    assert delivered(actions) == []
+    assert outcomes(call.event("e4", call.result())) == [Outcome.COMPLETED]
+
+
+def test_an_event_of_another_name_is_not_delivered_but_moves_the_cursor(call: Peer) -> None:
+    assert delivered(call.event("e3", note("x"), name="ping")) == []
+    assert delivered(call.event("e4", b"x", name="ping")) == []
+    call.cut()
+    assert call.asked == "e2"
+
+
+def test_an_empty_id_field_takes_the_cursor_away(call: Peer) -> None:
+    call.driver.drain(99)
+    assert records(call.event(None, None, resets_id=True), CursorDropped)
+    assert in_doubt(call.cut())
+
+
+def test_a_stream_without_any_id_cannot_be_resumed(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    call.event(None, call.progress(1))
+    actions = call.cut()
+    assert not reports(actions, Disconnected)[0].resumable
+    assert in_doubt(actions)
+
+
+def test_a_call_cut_before_any_byte_of_its_answer_is_in_doubt(driver: Driver) -> None:
+    assert in_doubt(driver.call().cut())
+
+
+# Contradictions.
+
+
+@pytest.mark.parametrize("why", ["header", "event"])
+def test_a_server_that_says_resumed_false_is_believed(call: Peer, why: str) -> None:
+    call.cut()
+    if why == "header":
+        actions = call.accept(resumed=False)
+    else:
+        call.accept()
+        actions = call.event(None, {"resumed": False}, name="resumed")
+    assert grades(actions)[0].startswith("BROKEN")
+    assert in_doubt(actions)
+
+
+def test_a_server_that_says_resumed_true_still_owes_the_witness(call: Peer) -> None:
+    call.cut()
+    assert grades(call.accept(resumed=True)) == []
+    assert grades(call.event(None, {"resumed": True}, name="resumed")) == []
+    assert grades(call.event("e2", call.progress(2))) == [PROVEN]
+
+
+@pytest.mark.parametrize("how", ["header", "event"])
+def test_where_no_witness_is_due_resumed_true_makes_it_consistent(driver: Driver, how: str) -> None:
+    call = driver.call().stream_up()
+    call.cut()
+    actions = call.accept(resumed=True if how == "header" else None)
+    if how == "event":
+        actions = call.event(None, {"resumed": True}, name="resumed")
+    assert grades(actions) == ["CONSISTENT(the server says resumed: true)"]
+
+
+@pytest.mark.parametrize("body", [None, b"x", [], {}, {"resumed": "yes"}])
+def test_a_resumed_event_that_says_nothing_says_nothing(call: Peer, body: Any) -> None:
+    call.resumed()
+    assert call.event(None, body, name="resumed") == []
+
+
+def test_a_resumed_event_outside_a_trial_says_nothing(call: Peer) -> None:
+    assert call.event(None, {"resumed": False}, name="resumed") == []
+
+
+def test_a_declared_contiguous_scheme_is_broken_by_a_hole() -> None:
+    driver = Driver(GuardPolicy(id_scheme="contiguous")).opened()  # type: ignore[arg-type]
+    call = driver.call()
+    call.accept()
+    call.event("1", call.progress(1))
+    actions = call.event("3", call.progress(3))
+    assert reports(actions, Discontinuity)
+    assert not reports(actions, Resumed), "this stream was never resumed"
+    assert in_doubt(actions)
+
+
+def test_the_answer_that_contradicts_is_still_the_answer() -> None:
+    driver = Driver(GuardPolicy(id_scheme="contiguous")).opened()  # type: ignore[arg-type]
+    call = driver.call()
+    call.accept()
+    call.event("1", call.progress(1))
+    actions = call.event("3", call.result())
+    assert reports(actions, Discontinuity)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("how", ["clean end", "silence", "four cuts", "bound", "bytes"])
+def test_unknown_events_without_the_witness_break_the_stream(how: str) -> None:
+    policy = GuardPolicy(max_held=2) if how == "bound" else GuardPolicy(max_event_size=100)
+    driver = Driver(policy).opened()
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    actions = call.event("x1", call.progress(7))
+    if how == "clean end":
+        actions = call.end()
+    elif how == "silence":
+        actions = driver.elapse(TimerKind.WITNESS)
+    elif how == "bound":
+        call.event("x2", call.progress(8))
+        actions = call.event("x3", call.progress(9))
+    elif how == "bytes":
+        actions = call.event("x2", note("x" * 200))
+    else:
+        for _ in range(3):
+            call.resumed()
+            call.event("x1", call.progress(7))
+        actions = call.cut()
+    assert grades(actions)[0].startswith("BROKEN")
+    assert reports(actions, Discontinuity)
+    assert in_doubt(actions)
+    assert delivered(actions)[0]["id"] == call.host_id, "nothing held is delivered"
+
+
+def test_an_answer_held_for_another_call_settles_that_one(driver: Driver) -> None:
+    call, other = driver.call().stream_up("e1", "e2"), driver.call()
+    call.resumed()
+    call.event("x1", other.result())
+    actions = call.cut()
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert call.asked == "e1", "and this one goes on"
+
+
+def test_an_answer_under_another_session_id_to_our_own_post_counts_but_the_session_is_lost(
+    driver: Driver,
+) -> None:
+    call = driver.call()
+    actions = call.accept(session_id="session-two")
+    assert reports(actions, Discontinuity)
+    assert outcomes(call.event("1", call.result())) == [Outcome.COMPLETED]
+
+
+def test_a_refusal_under_another_session_id_breaks_the_resume(call: Peer) -> None:
+    call.cut()
+    assert in_doubt(call.refuse(400, session_id="session-two"))
+
+
+# Weaker evidence.
+
+
+def test_events_beyond_an_exact_cursor_are_delivered_unverified(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    call.resumed()
+    actions = call.event("e1", call.progress(1))
+    assert grades(actions) == ["UNVERIFIED(no witness)"]
+    assert delivered(actions)
+
+
+def test_a_foreign_message_on_an_unverified_stream_breaks_it(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    call.resumed()
+    driver.elapse(TimerKind.WITNESS)
+    actions = call.event("e1", {"jsonrpc": "2.0", "id": 4711, "result": {}})
+    assert reports(actions, OrphanDropped)
+    assert grades(actions)[0].startswith("BROKEN")
+    assert in_doubt(actions)
+
+
+def test_a_foreign_message_on_a_proven_stream_is_only_reported(call: Peer) -> None:
+    call.resumed()
+    call.event("e2", call.progress(2))
+    actions = call.event("e3", {"jsonrpc": "2.0", "id": 4711, "result": {}})
+    assert reports(actions, OrphanDropped)
+    assert call.is_open
+
+
+def test_after_a_missing_witness_the_answer_still_counts_and_the_loss_is_reported_before_it(call: Peer) -> None:
+    call.resumed()
+    call.driver.elapse(TimerKind.WITNESS)
+    call.accept()
+    actions = call.event("x9", call.result())
+    assert grades(actions) == ["UNVERIFIED(witness missing)"]
+    assert reports(actions, Discontinuity)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+def test_after_a_missing_witness_anything_else_settles_the_call_in_doubt(call: Peer) -> None:
+    call.resumed()
+    call.driver.elapse(TimerKind.WITNESS)
+    call.accept()
+    actions = call.event("x9", call.progress(9))
+    assert in_doubt(actions)
+    assert delivered(actions)[0]["id"] == call.host_id
+
+
+def test_by_choice_a_call_waits_on_without_its_witness() -> None:
+    driver = Driver(GuardPolicy(on_unverified="continue")).opened()
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    driver.elapse(TimerKind.WITNESS)
+    call.accept()
+    actions = call.event("x9", call.progress(9))
+    assert reports(actions, Discontinuity)
+    assert not in_doubt(actions)
+    assert delivered(actions)
+    call.cut()
+    assert call.asked == "e2", "and the next resume overlaps again"
+
+
+def test_a_clean_end_without_the_witness_is_asked_once_more_with_the_exact_cursor(call: Peer) -> None:
+    call.resumed()
+    call.end()
+    assert call.asked == "e2"
+    call.accept()
+    actions = call.end()
+    assert grades(actions) == ["UNVERIFIED(witness missing)"]
+    assert in_doubt(actions)
+
+
+def test_a_clean_end_where_no_witness_is_due_is_polling(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    for _ in range(6):
+        call.resumed()
+        assert not in_doubt(call.end())
+        assert call.asked == "p"
+
+
+def test_an_exact_resume_that_is_cut_is_asked_again(call: Peer) -> None:
+    call.resumed()
+    call.driver.elapse(TimerKind.WITNESS)
+    call.accept()
+    call.cut()
+    assert call.asked == "e2"
+
+
+# Refusals of the GET.
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 406, 422, 501])
+def test_an_overlap_that_is_refused_is_asked_once_with_the_exact_cursor(call: Peer, status: int) -> None:
+    call.cut()
+    actions = call.refuse(status)
+    if status == 501:
+        assert call.asked == "e1", "a server error is tried again as it is"
+        return
+    assert not in_doubt(actions)
+    assert call.asked == "e2"
+    assert in_doubt(call.refuse(status))
+
+
+@pytest.mark.parametrize(("status", "broken"), [(400, True), (404, True), (405, False), (406, False)])
+def test_a_refusal_of_the_exact_cursor_too_breaks_the_stream_unless_there_is_no_resuming_at_all(
+    call: Peer, status: int, broken: bool
+) -> None:
+    call.cut()
+    call.refuse(400)
+    assert bool(grades(call.refuse(status))) is broken
+
+
+def test_an_exact_cursor_that_is_accepted_after_a_refusal_is_at_most_consistent(call: Peer) -> None:
+    call.cut()
+    call.refuse(400)
+    call.accept()
+    assert grades(call.event("e3", call.progress(3))) == ["UNVERIFIED(no witness)"]
+    call.cut()
+    assert call.asked == "e3", "this server refuses older IDs: it is not asked again"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (410, None),
+        (409, {"error": {"data": {"resume_gap": True}}}),
+        (409, [{"x": "resume_gap"}]),
+        (409, "resume_gap"),
+    ],
+)
+def test_a_server_that_reports_a_gap_is_believed(call: Peer, status: int, body: Any) -> None:
+    call.cut()
+    actions = call.refuse(status, body)
+    assert grades(actions)[0].startswith("BROKEN")
+    assert in_doubt(actions)
+
+
+@pytest.mark.parametrize("status", [401, 403, 408, 409, 425, 429, 500, 502, 503, 302])
+def test_a_refusal_that_may_pass_is_waited_out_within_the_budget(status: int) -> None:
+    driver = Driver(GuardPolicy(max_attempts=3)).opened()
+    call = driver.call().stream_up("e1", "e2")
+    call.cut()
+    for attempt in (1, 2, 3):
+        actions = call.refuse(status, {"why": ["busy"]})
+        (get,) = of(actions, Get)
+        assert get.last_event_id == "e1"
+        assert get.delay.attempt == attempt
+        assert of(actions, Hangup), "the old connection is closed fully"
+        assert not in_doubt(actions)
+    assert in_doubt(call.refuse(status))
+
+
+def test_retry_after_is_kept(call: Peer) -> None:
+    call.cut()
+    (get,) = of(call.refuse(503, retry_after=17.5), Get)
+    assert get.delay.at_least == 17.5
+
+
+def test_retry_is_kept_on_every_reconnect(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    call.event("p", None, retry=700)
+    (get,) = of(call.end(), Get)
+    assert (get.delay.retry_ms, get.delay.attempt) == (700, 0)
+
+
+def test_three_server_errors_break_the_stream_only_if_a_ping_is_answered(call: Peer) -> None:
+    call.cut()
+    call.refuse(500)
+    assert not of(call.refuse(500), Post)
+    (ping,) = of(call.refuse(500), Post)
+    assert ping.message["method"] == "ping"
+    peer = call.driver.peer(ping.stream)
+    peer.accept(events=False)
+    actions = peer.body(peer.result({}))
+    assert grades(actions)[0].startswith("BROKEN")
+    assert in_doubt(actions)
+
+
+@pytest.mark.parametrize("how", ["cut", "refused"])
+def test_server_errors_while_no_ping_is_answered_are_an_outage(call: Peer, how: str) -> None:
+    call.cut()
+    for _ in range(2):
+        call.refuse(500)
+    (ping,) = of(call.refuse(500), Post)
+    peer = call.driver.peer(ping.stream)
+    actions = peer.cut() if how == "cut" else peer.refuse(503)
+    assert not in_doubt(actions)
+    call.accept()
+    assert grades(call.event("e2", call.progress(2))) == [PROVEN]
+
+
+def test_a_ping_that_says_the_session_is_gone_loses_it(call: Peer) -> None:
+    (ping,) = of(call.driver.call().idle(), Post)
+    call.driver.peer(ping.stream).refuse(404)
+    assert not of(call.driver.call().actions, Post)
+
+
+def test_one_ping_at_a_time(driver: Driver) -> None:
+    one, two = driver.call(), driver.call()
+    assert of(one.idle(), Post)
+    assert not of(two.idle(), Post)
+
+
+def test_a_2xx_without_events_is_no_resume(call: Peer) -> None:
+    call.cut()
+    (get,) = of(call.accept(events=False, status=204), Get)
+    assert get.delay.attempt == 1
+    assert get.last_event_id == "e1"
+
+
+# Silence, idleness, and budgets.
+
+
+def test_a_connection_idle_with_a_cursor_counts_as_cut(call: Peer) -> None:
+    actions = call.idle()
+    assert of(actions, Hangup)
+    assert of(actions, Get)
+    assert reports(actions, Disconnected)[0].why == "no byte for max_idle"
+
+
+def test_a_connection_idle_without_a_cursor_is_only_asked_about(driver: Driver) -> None:
+    call = driver.call()
+    (ping,) = of(call.idle(), Post)
+    assert call.is_open
+    peer = driver.peer(ping.stream)
+    peer.accept(events=False)
+    peer.body(peer.result({}))
+    assert of(call.idle(), Post), "and once more at the next silence"
+
+
+def test_a_stateless_stream_is_never_pinged() -> None:
+    driver = Driver()
+    call = driver.request("tools/call", {"name": "x"}, mcp_protocol_version="2026-07-28")
+    assert call.idle() == []
+
+
+def test_a_notification_s_post_may_idle(driver: Driver) -> None:
+    peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    assert peer.idle() == []
+
+
+def test_resumes_that_end_without_anything_new_are_given_up_after_a_minute_and_five_in_a_row(
+    driver: Driver,
+) -> None:
+    call = driver.call().stream_up()
+    call.end()
+    for number in range(1, 20):
+        call.accept()
+        actions = call.end(after=11)
+        if in_doubt(actions):
+            break
+    assert number == 7, "60 s after the first fruitless resume"
+    assert [g.delay.attempt for g in of(driver.log, Get)[-3:]] == [4, 5, 6]
+
+
+def test_a_resume_in_which_the_witness_came_never_uses_up_the_budget(call: Peer) -> None:
+    for _ in range(30):
+        call.cut(after=30)
+        call.accept()
+        call.event("e2", call.progress(2))
+    assert outcomes(call.event("e3", call.result())) == [Outcome.COMPLETED]
+
+
+def test_a_fresh_id_fills_the_budget_but_makes_no_storm(driver: Driver) -> None:
+    """`retry: 0`, a new priming ID on every connection, and its end: for ever."""
+    call = driver.call()
+    call.accept()
+    call.event("p", None, retry=0)
+    call.end(after=20)
+    delays = []
+    for number in range(12):
+        call.accept()
+        call.event(f"q{number}", None)
+        actions = call.end(after=20)
+        assert not in_doubt(actions)
+        delays.append(of(actions, Get)[0].delay.attempt)
+    assert delays == list(range(1, 13))
+
+
+def test_a_server_that_names_a_wait_is_polled_at_its_own_pace(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    call.event("p", None, retry=50)
+    call.end()
+    for number in range(5):
+        call.accept()
+        call.event(f"q{number}", None)
+        assert of(call.end(), Get)[0].delay.attempt == 0
+
+
+def test_connections_that_are_never_answered_use_up_the_attempts() -> None:
+    driver = Driver(GuardPolicy(max_attempts=2)).opened()
+    call = driver.call().stream_up("e1", "e2")
+    assert of(call.cut(), Get)[0].delay.attempt == 0
+    assert of(call.cut("ConnectError"), Get)[0].delay.attempt == 1
+    assert of(call.cut("ConnectError"), Get)[0].delay.attempt == 2
+    assert in_doubt(call.cut("ConnectError"))
+
+
+def test_progress_fills_the_attempts_again() -> None:
+    driver = Driver(GuardPolicy(max_attempts=2)).opened()
+    call = driver.call().stream_up("e1", "e2")
+    for number in range(5):
+        call.cut()
+        call.cut("ConnectError")
+        call.cut("ConnectError")
+        call.accept()
+        call.event(f"e{number + 2}", call.progress(number + 2))
+        call.event(f"e{number + 3}", call.progress(number + 3))
+    assert call.is_open
+
+
+def test_an_answer_too_large_leaves_the_call_in_doubt_and_is_not_asked_for_again(call: Peer) -> None:
+    actions = call.too_large()
+    assert in_doubt(actions)
+    assert not of(actions, Get)
+    assert not call.is_open
+
+
+# Recheck.
+
+
+def test_a_resumed_stream_without_a_message_is_resumed_again_and_then_less_often(call: Peer) -> None:
+    call.resumed()
+    waits = []
+    for _ in range(4):
+        actions = call.event("e2", call.progress(2))
+        waits += [a.seconds for a in of(actions, SetTimer) if a.timer.kind is TimerKind.RECHECK]
+        actions = call.driver.elapse(TimerKind.RECHECK)
+        assert of(actions, Get)[0].last_event_id == "e1"
+        call.accept()
+    assert waits == [15, 30, 60, 60]
+
+
+def test_messages_put_the_recheck_off(call: Peer) -> None:
+    call.resumed()
+    call.event("e2", call.progress(2))
+    call.event("e3", call.progress(3))
+    actions = call.driver.elapse(TimerKind.RECHECK)
+    assert [type(a) for a in actions] == [SetTimer]
+
+
+def test_the_recheck_is_never_under_retry(call: Peer) -> None:
+    call.event("q", None, retry=40_000)
+    call.resumed()
+    actions = call.event("e2", call.progress(2))
+    assert [a.seconds for a in of(actions, SetTimer)] == [40]
+
+
+def test_what_fell_between_replay_and_live_tail_is_found_by_the_recheck(call: Peer) -> None:
+    call.resumed()
+    call.event("e2", call.progress(2))
+    call.driver.elapse(TimerKind.RECHECK)
+    call.accept()
+    call.event("e2", call.progress(2))
+    assert delivered(call.event("e3", call.progress(3)))
+    assert outcomes(call.event("e4", call.result())) == [Outcome.COMPLETED]
+
+
+def test_a_stream_never_resumed_is_not_rechecked(call: Peer) -> None:
+    assert not call.driver.is_set(TimerKind.RECHECK, call.stream)
+
+
+def test_a_stream_that_lost_its_cursor_is_not_opened_again_as_another(call: Peer) -> None:
+    """A GET without a cursor would be the standalone stream."""
+    call.resumed()
+    call.event("e2", call.progress(2))
+    call.event(None, None, resets_id=True)
+    assert call.driver.elapse(TimerKind.RECHECK) == []
+    assert outcomes(call.event("e3", call.result())) == [Outcome.COMPLETED]
+
+
+def test_a_trial_that_lost_its_cursor_and_its_witness_leaves_the_call_in_doubt(call: Peer) -> None:
+    call.resumed()
+    call.event(None, None, resets_id=True)
+    actions = call.driver.elapse(TimerKind.WITNESS)
+    assert in_doubt(actions)
+    assert not of(actions, Get)
+
+
+def test_a_stream_cut_before_its_recheck_is_not_rechecked(call: Peer) -> None:
+    call.resumed()
+    call.event("e2", call.progress(2))
+    actions = call.cut()
+    assert TimerKind.RECHECK in {a.timer.kind for a in of(actions, CancelTimer)}
+    assert not call.driver.is_set(TimerKind.RECHECK, call.stream)
+
+
+# Positions.
+
+
+def test_the_cursor_of_a_batch_counts_only_with_its_last_message(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    driver.drain(99)
+    call.event("b1", [note("one"), note("two")])
+    (moved,) = records(driver.drain(), CursorMoved)
+    assert [row.event_id for row in moved.rows] == ["p"]
+    (moved,) = records(driver.drain(), CursorMoved)
+    assert [row.event_id for row in moved.rows] == ["p", "b1"]
+
+
+def test_a_cursor_is_stored_only_while_its_stream_lives(call: Peer) -> None:
+    assert records(call.driver.drain(99), CursorMoved)
+    assert records(call.event("e3", call.result()), CursorDropped)
+    assert not records(call.driver.drain(99), CursorMoved)
+
+
+def test_draining_what_has_no_cursor_stores_nothing(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    call.event(None, call.progress(1))
+    assert driver.drain(99) == []
+    call.event(SESSION, call.progress(2))
+    assert driver.drain(99) == []
+
+
+def test_an_id_that_turns_out_to_identify_nothing_takes_the_stored_cursor_away(call: Peer) -> None:
+    call.driver.drain(99)
+    assert records(call.event("e2", call.progress(3)), CursorDropped)
+
+
+def test_draining_nothing_does_nothing(driver: Driver) -> None:
+    driver.drain(99)
+    assert driver.drain(5) == []
