@@ -28,7 +28,7 @@ from .ledger import (
     with_subscription,
 )
 from .model import JSON, CallSent, CallSettled, Generation, Outcome, SessionEnded
-from .policy import GuardPolicy, rule_on
+from .policy import GuardPolicy, Ruling, rule_on
 from .report import CallSettled as CallSettledEvent
 from .report import Connected, NotificationLost, OrphanDropped, SessionLost
 from .session import Session
@@ -74,8 +74,6 @@ class Calls:
 
     def submit(self, sent: MessageSubmitted) -> None:
         message = sent.message
-        if self.session.state is SessionState.CLOSED:
-            return
         if "method" not in message:
             self._post_note(sent, "response")
         elif "id" in message:
@@ -307,8 +305,6 @@ class Calls:
 
     def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
         """The request did not run: seen by us (`wire`), or by the server's word (`server`)."""
-        if not call.in_flight:
-            return
         if call.host_id is not None:
             self._deliver(not_executed_answer(call.host_id, by, reason, status))
         self._settle(call, Outcome.NOT_EXECUTED, f"by {by}: {reason}")
@@ -318,17 +314,23 @@ class Calls:
         error = body.get("error") if isinstance(body, dict) else None
         code = error.get("code") if isinstance(error, dict) else None
         ruling = rule_on(status, session_sent=session_sent, rpc_code=code)
+        if call.in_flight:
+            self._settle_refused(call, ruling, status, body, location)
         if ruling.session_gone:
-            if call.host_id is not None:
-                self._deliver(session_lost_answer(call.host_id, "the server no longer knows the session", status))
-            self._settle(call, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
             self.lose_session(f"HTTP {status}")
+
+    def _settle_refused(self, call: Call, ruling: Ruling, status: int, body: Any, location: str | None) -> None:
+        if call.host_id is None:
+            # A ping of ours that drew a status was not answered: an outage refuses pings and resumes alike.
+            self._settle(call, Outcome.NOT_EXECUTED, f"HTTP {status}")
+        elif ruling.session_gone:
+            self._deliver(session_lost_answer(call.host_id, "the server no longer knows the session", status))
+            self._settle(call, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
         elif ruling.outcome is Outcome.NOT_EXECUTED:
             where = f", redirected to {location}, which was not followed" if location else ""
             self.not_executed(call, ruling.by, f"HTTP {status}{where}", status)
         else:
-            if call.host_id is not None:
-                self._deliver(http_answer(call.host_id, status, body))
+            self._deliver(http_answer(call.host_id, status, body))
             self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}")
 
     def deadline(self, wire_id: int) -> None:

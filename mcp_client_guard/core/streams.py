@@ -123,9 +123,7 @@ class Streams:
 
     def abandon_call(self, wire_id: int) -> None:
         """Nothing of this request may leave, or be read, any more."""
-        stream = self._streams.get(wire_id)
-        if stream is not None:
-            self._finish(stream)
+        self._finish(self._streams[wire_id])
 
     def cancel(self, call: Call) -> None:
         """Stop resuming for this request; an answer on its present connection may still come."""
@@ -588,6 +586,8 @@ class Streams:
         carried = bool(messages_of(event.body)) and event.name == "message"
         verdict = trial.weigh(event, carried)
         if isinstance(verdict, Judged):
+            if verdict.evidence is PROVEN:
+                self._drop_duplicate(stream, event, carried)
             self._judge(stream, trial, verdict, event)
         elif verdict is Weight.HOLD:
             trial.hold(event)
@@ -616,8 +616,6 @@ class Streams:
         stream.doubtful = evidence.grade is Grade.UNVERIFIED
         if evidence is PROVEN:
             self._proven(stream)
-            if event is not None:
-                self._drop_duplicate(stream, event, carried=True)
         elif stream.kind is StreamKind.STANDALONE:
             self._drop_cursor(stream)
             self._refresh(stream.opened_at or 0.0)

@@ -315,6 +315,29 @@ def test_404_without_a_session_is_an_answer() -> None:
     assert outcomes(driver.call().refuse(404)) == [Outcome.COMPLETED]
 
 
+@pytest.mark.parametrize("status", [404, 500, 503])
+def test_a_refusal_after_the_call_was_settled_is_not_delivered_and_changes_no_outcome(
+    driver: Driver, status: int
+) -> None:
+    """S9: a caller that was told "in doubt" at its deadline gets no second answer."""
+    call, cancelled = driver.call(), driver.call()
+    driver.elapse(TimerKind.DEADLINE, call.stream)
+    driver.cancel(cancelled)
+    for peer in (call, cancelled):
+        actions = peer.refuse(status)
+        assert delivered(actions) == []
+        assert outcomes(actions) == []
+        assert not peer.is_open
+    assert (driver.machine.session.state is SessionState.LOST) is (status == 404)
+
+
+def test_a_request_of_the_server_s_is_delivered_as_it_is(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    sampling = {"jsonrpc": "2.0", "id": call.stream, "method": "sampling/createMessage", "params": {}}
+    assert delivered(call.event("e1", sampling)) == [sampling]
+
+
 # Cancelling, and the deadline.
 
 
@@ -369,6 +392,21 @@ def test_a_retried_post_may_have_been_written_so_its_cancel_is_told_to_the_serve
     actions = driver.cancel(call)
     assert not call.is_open
     assert of(actions, Post)[0].message["method"] == "notifications/cancelled"
+
+
+def test_a_cancelled_call_that_then_proves_never_written_is_not_sent_again(driver: Driver) -> None:
+    call = driver.call()
+    driver.cancel(call)
+    assert not of(call.not_written(), Post)
+
+
+def test_a_late_answer_may_come_on_another_stream_when_its_own_is_gone(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    call.cut()
+    driver.cancel(call)
+    other = driver.call()
+    other.accept()
+    assert outcomes(other.event("q1", call.result())) == [Outcome.RECOVERED]
 
 
 @pytest.mark.parametrize("request_id", ["nobody's", None, [1], {"a": 1}])

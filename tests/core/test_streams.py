@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import CancelTimer, Get, Hangup, Post, SetTimer, TimerKind
+from mcp_client_guard.core.inputs import TimerElapsed
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Grade, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
@@ -510,14 +511,18 @@ def test_three_server_errors_break_the_stream_only_if_a_ping_is_answered(call: P
     assert in_doubt(actions)
 
 
-@pytest.mark.parametrize("how", ["cut", "refused"])
+@pytest.mark.parametrize("how", ["cut", "refused", "error", "never sent"])
 def test_server_errors_while_no_ping_is_answered_are_an_outage(call: Peer, how: str) -> None:
     call.cut()
     for _ in range(2):
         call.refuse(500)
     (ping,) = of(call.refuse(500), Post)
     peer = call.driver.peer(ping.stream)
-    actions = peer.cut() if how == "cut" else peer.refuse(503)
+    if how == "never sent":
+        for _ in range(11):
+            actions = peer.not_written()
+    else:
+        actions = peer.cut() if how == "cut" else peer.refuse(503 if how == "refused" else 500)
     assert not in_doubt(actions)
     call.accept()
     assert grades(call.event("e2", call.progress(2))) == [PROVEN]
@@ -751,6 +756,19 @@ def test_draining_what_has_no_cursor_stores_nothing(driver: Driver) -> None:
 def test_an_id_that_turns_out_to_identify_nothing_takes_the_stored_cursor_away(call: Peer) -> None:
     call.driver.drain(99)
     assert records(call.event("e2", call.progress(3)), CursorDropped)
+
+
+def test_draining_the_guard_s_own_answers_moves_no_cursor(call: Peer) -> None:
+    call.driver.drain(99)
+    assert in_doubt(call.driver.call().cut())
+    assert call.driver.drain(1) == []
+
+
+def test_a_timer_that_runs_out_although_it_was_cancelled_does_nothing(call: Peer) -> None:
+    call.resumed()
+    timer = next(t for t in call.driver.timers if t.kind is TimerKind.WITNESS)
+    call.event("e2", call.progress(2))
+    assert call.driver.feed(TimerElapsed(timer, 1.0)) == []
 
 
 def test_draining_nothing_does_nothing(driver: Driver) -> None:
