@@ -211,8 +211,7 @@ class Connection:
         tasks = self._tasks
         inbox = Inbox(guard.policy.max_event_size)
         self._shell = StreamableHttp(
-            guard.url,
-            client,
+            http.Endpoint(client, guard.url),
             self._machine,
             inbox,
             claim,

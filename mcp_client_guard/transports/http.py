@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from time import time
 from typing import Any, Protocol
+from urllib.request import getproxies
 
 import httpx
 from attrs import define, field
@@ -23,7 +24,8 @@ from attrs import define, field
 CONNECT_SECONDS = 10.0
 _IDLE_CONNECTION_SECONDS = 2.0
 """uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
-_TIMEOUTS = {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}
+_EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}}
+"""Plain numbers, for a Timeout object of one client family fails in the other."""
 _MAX_REDIRECTS = 5
 _MAX_WAIT = 24 * 3600.0
 _NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
@@ -51,18 +53,33 @@ class HttpClient(Protocol):
 
 
 def default_client(headers: Mapping[str, str] | None = None) -> httpx.AsyncClient:
-    """Our own client: no limit on connections, no timeout but for connecting."""
+    """Our own client: no limit on connections, no timeout but for connecting, TCP keepalive on."""
     limits = httpx.Limits(
         max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_CONNECTION_SECONDS
     )
     timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-    return httpx.AsyncClient(headers=dict(headers or {}), limits=limits, timeout=timeout, verify=_tls())
+    # Socket options need a transport of our own, and with one httpx does not look for proxies.
+    transport = None
+    if not getproxies():
+        transport = httpx.AsyncHTTPTransport(verify=_tls(), limits=limits, socket_options=_keepalive())
+    return httpx.AsyncClient(
+        headers=dict(headers or {}), limits=limits, timeout=timeout, verify=_tls(), transport=transport
+    )
 
 
 @cache
 def _tls() -> ssl.SSLContext:
     """One for all: reading the trusted certificates takes longer than connecting."""
     return httpx.create_ssl_context()
+
+
+def _keepalive() -> list[tuple[int, int, int]]:
+    """The kernel finds a dead peer of a silent stream; where it can be told how soon, within two minutes."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
 
 
 def connection_limit(client: HttpClient) -> int | None:
@@ -79,75 +96,93 @@ def origin_of(url: Any) -> str:
     return f"{parsed.scheme}://{parsed.host}:{port}"
 
 
+def can_have_written(error: BaseException) -> bool:
+    """False only where it is certain that no byte of the request left: connecting failed, or the pool was full."""
+    return type(error).__name__ not in _NOT_WRITTEN
+
+
 @define(eq=False)
-class Written:
-    """Whether any byte of a request can have left, as the transport's own trace tells it."""
+class Answer:
+    """A response whose status line and headers have come."""
 
-    traced: bool = field(default=False, init=False)
-    started: bool = field(default=False, init=False)
+    status: int
+    fields: dict[str, str]
+    """Header fields by lower-case name; of one that comes twice the last."""
+    response: Response
 
-    async def trace(self, name: str, info: Mapping[str, Any]) -> None:
-        self.traced = True
-        if name.endswith("send_request_headers.started"):
-            self.started = True
-        elif name == "connection.connect_tcp.complete":
-            _keep_alive(info.get("return_value"))
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self.response.aiter_bytes()
 
-    def after(self, error: BaseException) -> bool:
-        """False only where it is certain: a connect or pool error, or a trace that never began to send."""
-        if type(error).__name__ in _NOT_WRITTEN:
-            return self.started
-        return self.started or not self.traced
+    @property
+    def complete_by_framing(self) -> bool:
+        """Whether an end without an error means a complete response, and not merely a closed connection."""
+        if self.response.extensions.get("http_version", b"HTTP/1.1") not in (b"HTTP/1.1", b"HTTP/1.0"):
+            return True
+        return "content-length" in self.fields or "chunked" in self.fields.get("transfer-encoding", "").lower()
 
-
-def _keep_alive(stream: Any) -> None:
-    """Let the kernel find a dead peer of a silent stream: within two minutes, where it can be told."""
-    raw = stream.get_extra_info("socket") if hasattr(stream, "get_extra_info") else None
-    if raw is None:
-        return
-    try:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-            if hasattr(socket, name):
-                raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    except OSError:  # not a TCP socket, or closed already: then there is nothing to keep alive
-        return
-
-
-@asynccontextmanager
-async def opened(
-    client: HttpClient, method: str, url: str, headers: Mapping[str, str], content: bytes | None, written: Written
-) -> AsyncIterator[Response]:
-    """The streamed response; redirects are followed within the origin only, and only with the same method."""
-    target: Any = url
-    for _ in range(_MAX_REDIRECTS + 1):
-        request = client.build_request(
-            method,
-            target,
-            headers=[(k.encode("ascii"), v.encode("utf-8")) for k, v in headers.items()],
-            content=content,
-            extensions={"timeout": dict(_TIMEOUTS), "trace": written.trace},
-        )
-        response: Response = await client.send(request, stream=True, follow_redirects=False)
+    @property
+    def retry_after(self) -> float | None:
+        """`Retry-After` in seconds: a number or a date; None if absent or absurd (negative, over a day)."""
+        value = self.fields.get("retry-after", "").strip()
         try:
-            following = _same_origin_redirect(response, method)
-            if following is None:
-                yield response
-                return
-        finally:
-            await response.aclose()
-        target = following
-    raise httpx.TooManyRedirects(f"more than {_MAX_REDIRECTS} redirects")
+            is_number = value.isascii() and value.isdigit()
+            seconds = float(value) if is_number else parsedate_to_datetime(value).timestamp() - time()
+        except (ValueError, OverflowError, TypeError, IndexError):
+            return None
+        return seconds if 0 <= seconds <= _MAX_WAIT else None
+
+    @property
+    def redirect_target(self) -> str | None:
+        """Origin and path of a redirect that was not followed; its query may hold secrets."""
+        location = self.fields.get("location")
+        return location.partition("?")[0] if location and 300 <= self.status < 400 else None
 
 
-def _same_origin_redirect(response: Response, method: str) -> Any | None:
-    status, location = response.status_code, response.headers.get("location")
-    if not location or status not in ((301, 302, 303, 307, 308) if method == "GET" else (307, 308)):
+@define(eq=False)
+class Endpoint:
+    """An MCP URL, and the client that reaches it."""
+
+    client: HttpClient
+    url: str
+    _parsed: Any = field(default=None, init=False)
+    """The URL in the client's own class, once it has parsed it."""
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, headers: Mapping[str, str], content: bytes | None = None
+    ) -> AsyncIterator[Answer]:
+        """The streamed answer; redirects are followed within the origin only, and only with the same method."""
+        target = self._parsed or self.url
+        for _ in range(_MAX_REDIRECTS + 1):
+            request = self.client.build_request(
+                method,
+                target,
+                headers=[(k.encode("ascii"), v.encode("utf-8")) for k, v in headers.items()],
+                content=content,
+                extensions=_EXTENSIONS,
+            )
+            if target is self.url:
+                self._parsed = request.url
+            response: Response = await self.client.send(request, stream=True, follow_redirects=False)
+            try:
+                fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}
+                answer = Answer(response.status_code, fields, response)
+                target = _same_origin_redirect(answer, method)
+                if target is None:
+                    yield answer
+                    return
+            finally:
+                await response.aclose()
+        raise httpx.TooManyRedirects(f"more than {_MAX_REDIRECTS} redirects")
+
+
+def _same_origin_redirect(answer: Answer, method: str) -> Any | None:
+    if answer.status not in ((301, 302, 303, 307, 308) if method == "GET" else (307, 308)):
         return None
     try:
-        target = response.url.join(location)
-        old, new = httpx.URL(str(response.url)), httpx.URL(str(target))
-    except Exception:  # an unparsable Location is a redirect that is not followed, in either family
+        target = answer.response.url.join(answer.fields["location"])
+        old, new = httpx.URL(str(answer.response.url)), httpx.URL(str(target))
+    except Exception:  # an absent or unparsable Location is a redirect that is not followed, in either family
         return None
     return target if origin_of(old) == origin_of(new) or _upgrades(old, new) else None
 
@@ -156,30 +191,6 @@ def _upgrades(old: httpx.URL, new: httpx.URL) -> bool:
     """http to https on the same host, both with their default port."""
     schemes = (old.scheme, new.scheme) == ("http", "https")
     return schemes and old.host == new.host and old.port is None and new.port is None
-
-
-def complete_by_framing(response: Response) -> bool:
-    """Whether an end without an error means a complete response, and not merely a closed connection."""
-    if response.extensions.get("http_version", b"HTTP/1.1") not in (b"HTTP/1.1", b"HTTP/1.0"):
-        return True
-    headers = response.headers
-    return "content-length" in headers or "chunked" in headers.get("transfer-encoding", "").lower()
-
-
-def retry_after(response: Response) -> float | None:
-    """`Retry-After` in seconds: a number or a date; None if absent or absurd (negative, over a day)."""
-    value = response.headers.get("retry-after", "").strip()
-    if not value:
-        return None
-    try:
-        seconds = (
-            float(value)
-            if value.isascii() and value.isdigit()
-            else parsedate_to_datetime(value).timestamp() - time()
-        )
-    except (ValueError, OverflowError, TypeError):
-        return None
-    return seconds if 0 <= seconds <= _MAX_WAIT else None
 
 
 def is_stream_error(error: BaseException) -> bool:
@@ -194,11 +205,3 @@ def is_stream_error(error: BaseException) -> bool:
 def body_of(message: Mapping[str, Any]) -> bytes:
     """A message as it goes out."""
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def redirect_target(response: Response) -> str | None:
-    """Origin and path of a redirect that was not followed; its query may hold secrets."""
-    location = response.headers.get("location")
-    if not location or not 300 <= response.status_code < 400:
-        return None
-    return str(location).partition("?")[0]

@@ -61,6 +61,7 @@ _REFUSAL_SECONDS = 5.0
 _CLOSING_SECONDS = 0.5
 
 _SAVE_TIMER = "save"
+_TRUTH = {"true": True, "false": False}
 
 
 class BodyTooLarge(Exception):
@@ -73,7 +74,6 @@ class Exchange:
 
     order: Post | Get
     scope: anyio.CancelScope = field(factory=anyio.CancelScope)
-    written: http.Written = field(factory=http.Written)
     last_byte: float = 0.0
     lingering: bool = False
 
@@ -82,8 +82,7 @@ class Exchange:
 class StreamableHttp:
     """Runs one connection of the host's. Made inside a running event loop, used in one task group."""
 
-    url: str
-    client: http.HttpClient
+    endpoint: http.Endpoint
     machine: Machine
     inbox: Inbox
     claim: Claim
@@ -97,12 +96,13 @@ class StreamableHttp:
     _timers: Timers = field(init=False)
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
     _unsaved: list[Record] = field(factory=list, init=False)
+    _save_due: bool = field(default=False, init=False)
     _ends: list[EndSession] = field(factory=list, init=False)
     _freed: anyio.Event | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._timers = Timers(self._elapsed)
-        self.inbox.on_drained = lambda: self._timers.set(_SAVE_TIMER, _SAVE_BEHIND)
+        self.inbox.on_drained = self._save_soon
 
     def start(self) -> None:
         self.tasks.start_soon(self._timers.run)
@@ -174,6 +174,8 @@ class StreamableHttp:
         exchange = self._exchanges.get(action.connection)
         if exchange is None:
             return
+        if exchange.lingering:
+            return
         if action.linger:
             exchange.lingering = True
             exchange.scope.deadline = anyio.current_time() + _LINGER
@@ -187,6 +189,7 @@ class StreamableHttp:
         elif isinstance(key, int):
             self._check_idle(key, now)
         else:
+            self._save_due = False
             self._tell_drained()
             self.tasks.start_soon(self._save_group)
 
@@ -210,9 +213,14 @@ class StreamableHttp:
             self._feed(Drained(count))
 
     def _save_behind(self, records: Sequence[Record]) -> None:
-        if not self._unsaved:
-            self._timers.set(_SAVE_TIMER, _SAVE_BEHIND)
         self._unsaved += records
+        self._save_soon()
+
+    def _save_soon(self) -> None:
+        """At most `_SAVE_BEHIND` after the first of what is unsaved, however much comes after it."""
+        if not self._save_due:
+            self._save_due = True
+            self._timers.set(_SAVE_TIMER, _SAVE_BEHIND)
 
     async def _save_first(self, save: Save, rest: Sequence[Action]) -> None:
         try:
@@ -272,7 +280,7 @@ class StreamableHttp:
             order.stream,
             order.connection,
             anyio.current_time(),
-            written=exchange.written.after(error),
+            written=http.can_have_written(error),
             clean=False,
             why=type(error).__name__,
         )
@@ -289,38 +297,40 @@ class StreamableHttp:
         else:
             method, accept, content = "GET", _ACCEPT_EVENTS, None
         headers = {**order.headers, **accept}
-        async with http.opened(self.client, method, self.url, headers, content, exchange.written) as response:
+        async with self.endpoint.request(method, headers, content) as answer:
             exchange.last_byte = anyio.current_time()
-            await self._read(exchange, response)
-            clean = http.complete_by_framing(response)
+            await self._read(exchange, answer)
+            clean = answer.complete_by_framing
         now = anyio.current_time()
         return ConnectionLost(order.stream, order.connection, now, written=True, clean=clean, why="ended")
 
-    async def _read(self, exchange: Exchange, response: http.Response) -> None:
-        order, status, headers = exchange.order, response.status_code, response.headers
-        session_id = headers.get("mcp-session-id")
-        if not 200 <= status < 300:
-            await self._read_refusal(exchange, response, session_id)
+    async def _read(self, exchange: Exchange, answer: http.Answer) -> None:
+        order, fields = exchange.order, answer.fields
+        session_id = fields.get("mcp-session-id")
+        if not 200 <= answer.status < 300:
+            await self._read_refusal(exchange, answer, session_id)
             return
-        is_events = headers.get("content-type", "").lower().startswith("text/event-stream")
-        resumed = {"true": True, "false": False}.get(headers.get("mcp-resumed", "").lower())
-        now = anyio.current_time()
-        self._feed(Answered(order.stream, order.connection, status, is_events, session_id, now, resumed))
+        is_events = fields.get("content-type", "").lower().startswith("text/event-stream")
+        resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
+        now = exchange.last_byte
+        self._feed(Answered(order.stream, order.connection, answer.status, is_events, session_id, now, resumed))
         if is_events:
-            await self._read_events(exchange, response)
+            await self._read_events(exchange, answer)
             return
         try:
-            body = await self._read_body(exchange, response, self.max_event_size)
+            body = await self._read_body(exchange, answer, self.max_event_size)
         except BodyTooLarge:
             self._feed(TooLarge(order.stream, order.connection, self.max_event_size))
             return
+        # The whole response is here: there is nothing to linger for.
+        exchange.lingering = True
         self._feed(BodyReceived(order.stream, order.connection, parse_json(body) if body.strip() else None))
 
-    async def _read_events(self, exchange: Exchange, response: http.Response) -> None:
+    async def _read_events(self, exchange: Exchange, answer: http.Answer) -> None:
         order = exchange.order
         reader = EventReader(order.stream, order.connection, self.max_event_size)
         receive, inbox = self.machine.receive, self.inbox
-        async for chunk in response.aiter_bytes():
+        async for chunk in answer.chunks():
             exchange.last_byte = anyio.current_time()
             if exchange.lingering:
                 continue
@@ -337,9 +347,9 @@ class StreamableHttp:
             if inbox.is_full:
                 await inbox.room()
 
-    async def _read_body(self, exchange: Exchange, response: http.Response, limit: int) -> bytes:
+    async def _read_body(self, exchange: Exchange, answer: http.Answer, limit: int) -> bytes:
         body = bytearray()
-        async for chunk in response.aiter_bytes():
+        async for chunk in answer.chunks():
             exchange.last_byte = anyio.current_time()
             if exchange.lingering:
                 continue
@@ -348,30 +358,30 @@ class StreamableHttp:
                 raise BodyTooLarge
         return bytes(body)
 
-    async def _read_refusal(self, exchange: Exchange, response: http.Response, session_id: str | None) -> None:
+    async def _read_refusal(self, exchange: Exchange, answer: http.Answer, session_id: str | None) -> None:
         order, body = exchange.order, b""
         with anyio.move_on_after(_REFUSAL_SECONDS):
             try:
-                body = await self._read_body(exchange, response, _REFUSAL_BYTES)
+                body = await self._read_body(exchange, answer, _REFUSAL_BYTES)
             except Exception as error:  # the status stands, whatever became of its body
-                logger.debug("the body of HTTP %s was lost: %s", response.status_code, type(error).__name__)
+                logger.debug("the body of HTTP %s was lost: %s", answer.status, type(error).__name__)
         parsed: Any = parse_json(body) if body else None
         self._feed(
             Refused(
                 order.stream,
                 order.connection,
-                response.status_code,
+                answer.status,
                 None if parsed is UNREADABLE else parsed,
                 session_id,
-                http.retry_after(response),
-                http.redirect_target(response),
+                answer.retry_after,
+                answer.redirect_target,
             )
         )
 
     async def _end_session(self, end: EndSession) -> None:
         try:
             headers = {**end.headers, "accept": "application/json"}
-            async with http.opened(self.client, "DELETE", self.url, headers, None, http.Written()):
+            async with self.endpoint.request("DELETE", headers):
                 pass
         except Exception as error:  # closing must not fail because the server does
             logger.debug("DELETE of the session failed: %s", type(error).__name__)
