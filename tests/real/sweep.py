@@ -193,7 +193,7 @@ def table(verdicts: Iterable[Verdict]) -> str:
         row.update(["cases", verdict.outcome])
         row.update({"not cut": not verdict.cut, "proven": verdict.proven, "FAULTY": bool(verdict.faults)})
         for fault in verdict.faults:
-            row[fault.removeprefix("other: ").split(":")[0]] += 1
+            row[_kind(fault)] += 1
     columns = ["cases", "not cut", "completed", "in doubt", "error", "hung", "proven", "FAULTY"]
     width = max(map(len, rows), default=0)
     lines = [" " * width + "".join(f"{column:>11}" for column in columns)]
@@ -201,6 +201,11 @@ def table(verdicts: Iterable[Verdict]) -> str:
         faults = ", ".join(f"{key}: {count}" for key, count in row.items() if key not in columns and count)
         lines.append(f"{name:{width}}" + "".join(f"{row[column]:>11}" for column in columns) + f"  {faults}")
     return "\n".join(lines)
+
+
+def _kind(fault: str) -> str:
+    """The part of a fault that is the same in many cases."""
+    return f"{fault.removeprefix('other: ').partition(':')[0].partition('(')[0].rstrip()}!"
 
 
 def tell(verdicts: Sequence[Verdict], seconds: float, shown: int = 40) -> bool:
