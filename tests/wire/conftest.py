@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcp_client_guard.core.actions import Delay
 from mcp_client_guard.transports import retry
 
 from . import hosts
@@ -26,3 +27,17 @@ def playing(request: pytest.FixtureRequest) -> Any:
 def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """The backoff starts at 2 ms instead of 100, so that tests of many attempts do not wait."""
     monkeypatch.setattr(retry, "_FIRST", 0.002)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the guard would have waited before each request, which it does not."""
+    monkeypatch.undo()  # the real backoff, see `quick_backoff`
+    seconds, seen = retry.seconds, []
+
+    def none(delay: Delay) -> float:
+        seen.append(seconds(delay))
+        return 0.0
+
+    monkeypatch.setattr(retry, "seconds", none)
+    return seen

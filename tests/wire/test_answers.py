@@ -273,12 +273,15 @@ async def test_any_other_status_is_an_answer(playing: Playing) -> None:
 
 
 async def test_a_json_rpc_error_passes_as_itself(playing: Playing) -> None:
+    statuses = [200, 400, 404, 500]
+    left = list(statuses)
+
     async def first(call: Request, reply: Reply) -> None:
-        await reply.json(error(call.rpc_id, -32601, "no such method"), status=status)
+        await reply.json(error(call.rpc_id, -32601, "no such method"), status=left.pop(0))
 
     mcp = Streams(first)
     async with playing(mcp) as (_, host):
-        for status in (200, 400, 404, 500):
+        for _status in statuses:
             got = await host.call()
             assert (got.code, got.text) == (-32601, "no such method")
         mcp.first = by_json
