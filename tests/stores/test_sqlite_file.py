@@ -192,7 +192,7 @@ async def test_a_single_bad_page_is_found_before_anything_is_written(path: Path)
     await used(path)
     whole = path.read_bytes()
     path.write_bytes(damaged := whole[:-4096] + b"\xff" * 4096)
-    with pytest.raises(StoreDamaged, match="[Pp]age|malformed"):
+    with pytest.raises(StoreDamaged, match=r"[Pp]age|malformed"):
         await claimed(path)
     assert path.read_bytes() == damaged
 
