@@ -260,9 +260,7 @@ class Peer:
     def event(self, event_id: str | None, message: Any = None, **rest: Any) -> list[Action]:
         """An event; one without a message is a priming event."""
         data = data_of(message)
-        return self.driver.feed(
-            EventReceived(self.stream, self.connection, event_id, data, body_of(data), **rest)
-        )
+        return self.driver.feed(EventReceived(self.stream, self.connection, event_id, data, body_of(data), **rest))
 
     def body(self, body: Any) -> list[Action]:
         return self.driver.feed(BodyReceived(self.stream, self.connection, body))
@@ -275,9 +273,7 @@ class Peer:
     ) -> list[Action]:
         """The connection is gone: reset, or (clean) ended by its own framing."""
         self.driver.now += after
-        return self.driver.feed(
-            ConnectionLost(self.stream, self.connection, self.driver.now, written, clean, why)
-        )
+        return self.driver.feed(ConnectionLost(self.stream, self.connection, self.driver.now, written, clean, why))
 
     def end(self, after: float = 0) -> list[Action]:
         return self.cut("ended", clean=True, after=after)

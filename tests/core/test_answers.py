@@ -56,11 +56,13 @@ def test_a_request_without_a_tool_is_named_by_its_method() -> None:
 
 
 class _Result:
-    meta = {IN_DOUBT_KEY: DOUBT.as_json()}
+    def __init__(self) -> None:
+        self.meta = {IN_DOUBT_KEY: DOUBT.as_json()}
 
 
 class _Error:
-    data = {IN_DOUBT_KEY: DOUBT.as_json()}
+    def __init__(self) -> None:
+        self.data = {IN_DOUBT_KEY: DOUBT.as_json()}
 
 
 class McpError(Exception):

@@ -37,7 +37,7 @@ def test_an_id_can_be_sent_back_only_if_it_is_a_header_value(event_id: str, fits
         ("a\n7", ("a\n", 7)),
         ("uuid", None),
         ("7a", None),
-        ("٣", None),
+        ("\u0663", None),
     ],
 )
 def test_the_number_of_an_id_is_its_trailing_decimal(event_id: str, number: tuple[str, int] | None) -> None:
@@ -91,7 +91,7 @@ def test_a_scheme_is_learned_only_from_three_ids_that_all_keep_to_it(
         (["7", "3"], "1", False),
         (["e-7"], "e-1", False),
         (["7"], "x", False),
-        (["٧"], "1", False),
+        (["\u0667"], "1", False),
         (["1" * 19], "2", False),
         (["1"], "1" * 19, False),
     ],

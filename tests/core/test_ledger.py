@@ -36,7 +36,7 @@ def test_wire_ids_are_never_used_twice_and_known_as_ours(ledger: Ledger) -> None
     assert [ledger.was_issued(i) for i in (9, 10, 12, 13, "11", 11.0)] == [False, True, True, False, True, True]
 
 
-@pytest.mark.parametrize("foreign", [None, True, "x", "1" * 17, 10.5, [10], {"id": 10}, "", "１０"])
+@pytest.mark.parametrize("foreign", [None, True, "x", "1" * 17, 10.5, [10], {"id": 10}, "", "\uff11\uff10"])
 def test_what_is_no_id_of_ours_belongs_to_no_call(ledger: Ledger, foreign: object) -> None:
     ledger.admit(call_of(ledger.new_wire_id()))
     assert ledger.owing(foreign) is None

@@ -16,7 +16,6 @@ from mcp_client_guard.core.state import SessionState
 from tests.core.driver import (
     SESSION,
     Driver,
-    Peer,
     delivered,
     in_doubt,
     note,
@@ -129,8 +128,7 @@ def test_an_initialize_that_fails_leaves_the_session_new(how: str) -> None:
     else:
         sent.cut()
     assert driver.machine.session.state is SessionState.NEW
-    driver.opened()
-    assert driver.machine.session.state is SessionState.LIVE
+    assert driver.opened().machine.session.state is SessionState.LIVE
 
 
 def test_requests_that_wait_are_sent_when_another_initialize_fails() -> None:

@@ -52,7 +52,7 @@ def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_scheme_may_be_declared_by_its_word() -> None:
-    assert GuardPolicy(id_scheme="contiguous").id_scheme is IdScheme.CONTIGUOUS  # type: ignore[arg-type]
+    assert GuardPolicy(id_scheme="contiguous").id_scheme is IdScheme.CONTIGUOUS
 
 
 def test_the_deadline_is_per_tool_by_the_first_glob_that_fits() -> None:

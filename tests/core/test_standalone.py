@@ -318,8 +318,8 @@ def test_a_broken_stream_is_opened_afresh_without_a_cursor(driver: Driver, ident
 
 
 def test_what_was_held_behind_a_contradiction_belongs_to_no_later_connection(driver: Driver) -> None:
-    """The witness proves the stream, and the first of the held events breaks it: the rest are of a dead connection."""
-    driver = Driver(GuardPolicy(id_scheme="contiguous")).opened(standalone=True)  # type: ignore[arg-type]
+    """The witness proves the stream, the first held event breaks it: the others are of a dead connection."""
+    driver = Driver(GuardPolicy(id_scheme="contiguous")).opened(standalone=True)
     stream = driver.standalone
     stream.event("1", note("a"))
     stream.event("2", note("b"))

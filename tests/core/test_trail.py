@@ -233,8 +233,13 @@ def test_events_without_an_id_are_remembered_only_behind_one_with_an_id() -> Non
 
 @pytest.mark.parametrize(
     ("event_id", "data", "holds", "conflicts"),
-    [("e1", A, True, False), ("e1", B, False, True), ("p", A, False, False), ("e9", A, False, False)]
-    + [(None, A, False, False)],
+    [
+        ("e1", A, True, False),
+        ("e1", B, False, True),
+        ("p", A, False, False),
+        ("e9", A, False, False),
+        (None, A, False, False),
+    ],
 )
 def test_what_is_held_and_what_conflicts(
     trail: Trail, event_id: str | None, data: bytes, holds: bool, conflicts: bool

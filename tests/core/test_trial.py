@@ -10,7 +10,7 @@ from mcp_client_guard.core.event_id import IdScheme
 from mcp_client_guard.core.inputs import EventReceived
 from mcp_client_guard.core.model import Evidence, Grade
 from mcp_client_guard.core.trail import Trail
-from mcp_client_guard.core.trial import NO_WITNESS, PROVEN, WITNESS_MISSING, Judged, Trial, Weight
+from mcp_client_guard.core.trial import NO_WITNESS, PROVEN, WITNESS_MISSING, Judged, Trial
 from tests.core.driver import body_of, data_of, note
 
 
@@ -96,9 +96,7 @@ def test_with_the_exact_cursor_the_ids_are_all_there_is(
     ("exact", "after_silence", "worth"),
     [(False, False, WITNESS_MISSING), (True, True, WITNESS_MISSING), (True, False, NO_WITNESS)],
 )
-def test_what_a_resume_is_worth_that_nothing_confirms(
-    exact: bool, after_silence: bool, worth: Evidence
-) -> None:
+def test_what_a_resume_is_worth_that_nothing_confirms(exact: bool, after_silence: bool, worth: Evidence) -> None:
     assert trial_of("e1", "e2", exact=exact, after_silence=after_silence).unproven == worth
 
 
