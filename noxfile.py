@@ -27,7 +27,6 @@ def interpreter(version: str) -> str:
 
 
 MAIN = interpreter("3.11")
-OTHERS = ("3.10", "3.12", "3.13")
 
 
 def install(session: nox.Session, *extra: str) -> None:
@@ -66,11 +65,14 @@ def core(session: nox.Session) -> None:
     session.run("coverage", "report", "--include=mcp_client_guard/core/*", "--fail-under=100")
 
 
-@nox.session(python=[interpreter(version) for version in OTHERS])
-def other_pythons(session: nox.Session) -> None:
-    """Core, stores and wire on the other Pythons we support."""
+def other_python(session: nox.Session) -> None:
+    """Core, stores and wire on another Python that we support."""
     install(session, "mcp==1.30.0", *SERVER)
     session.run("pytest", *PARTS, *session.posargs)
+
+
+for version in ("3.10", "3.12", "3.13"):
+    nox.session(python=interpreter(version), name=f"python{version}")(other_python)
 
 
 @nox.session(python=MAIN)
@@ -83,6 +85,16 @@ def sdk1(session: nox.Session) -> None:
 def sdk2(session: nox.Session) -> None:
     """Everything, with the 2.x SDK above the guard and the real servers below it."""
     whole(session, "2.3.0")
+
+
+@nox.session(python=MAIN, default=False)
+@nox.parametrize("sdk", ["1.30.0", "2.3.0"])
+def sweep(session: nox.Session, sdk: str) -> None:
+    """Every byte of a real call cut, on every real server; then 1,000 runs of cuts at random. Takes long."""
+    install(session, f"mcp=={sdk}", *SERVER)
+    peers(session)
+    for what in [session.posargs] if session.posargs else [["--all"], ["--false-alarm", "1000"]]:
+        session.run("python", "-m", "tests.real.sweep", *what)
 
 
 def whole(session: nox.Session, sdk: str) -> None:

@@ -218,5 +218,13 @@ class Run:
         if not posts or not posts[0].cut_done:
             return False
         messages = [event.message for event in posts[0].delivered if event.message]
-        answered = any("result" in message or "error" in message for message in messages)
-        return self._ids_before_cut(call, proxy) >= 2 and bool(messages) and not answered
+        return self._ids_before_cut(call, proxy) >= 2 and bool(messages) and not _answered(posts[0])
+
+
+def _answered(exchange: Exchange) -> bool:
+    """The response came before the cut. Of a CRLF that ends an event, the CR is enough (SSE, 9.2.6)."""
+    for event, end in zip(exchange.events, exchange.boundaries, strict=True):
+        needed = end - 1 if exchange.response[end - 2 : end] == b"\r\n" else end
+        if needed <= exchange.sent and event.message and not event.message.get("method"):
+            return True
+    return False
