@@ -1,0 +1,260 @@
+"""README and docs do as they say: every Python block runs, every command exists, and both examples end well."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from attrs import frozen
+
+from mcp_client_guard.cli._main import _parser
+from mcp_client_guard.testing import FakeServer, Reply, Request, ScriptedMcp
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+URL = "https://example.com/mcp"
+FENCED = re.compile(r"^(?:<!-- needs: mcp (\d) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINKED = re.compile(r"\]\((?!https?:)([^)#]+)")
+MAJOR = "2" if find_spec("mcp_types") else "1"
+
+
+@frozen
+class Block:
+    page: Path
+    line: int
+    language: str
+    needs: str | None
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in FENCED.finditer(text):
+        line = text.count("\n", 0, found.start(3)) + 1
+        yield Block(page, line, found[2], found[1], found[3])
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+SHELL = [block for block in BLOCKS if block.language == "sh"]
+WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks_of(page))]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+# Python.
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+async def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    async with FakeServer(ScriptedMcp()) as server:
+        for block in blocks_of(page):
+            if block.language == "python" and block.needs in (None, MAJOR):
+                code = compile(block.text.replace(URL, server.url), str(block), "exec")
+                with anyio.fail_after(30):
+                    await anyio.to_thread.run_sync(exec, code, namespace)
+    assert server.sent("POST"), "the page talks to its server"
+    if client := namespace.get("careful"):
+        await client._client.aclose()
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=str)
+def test_python_blocks_are_valid_on_every_python(block: Block) -> None:
+    ast.parse(block.text, feature_version=(3, 10))
+
+
+def test_the_readme_has_code_within_its_first_30_lines_and_the_generation_on_its_first_screen() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert "```" in lines[:30][lines.index("```python") :]
+    assert any('generation="sessions"' in line and line.startswith("**On SDK 2.x") for line in lines[:40])
+
+
+@pytest.mark.anyio
+async def test_until_done_connects_again_after_a_lost_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sessions = iter(["session-A", "session-B"])
+
+    class Forgetful(ScriptedMcp):
+        async def initialize(self, request: Request, reply: Reply) -> None:
+            await reply.json(self.initialized(request), session=next(sessions))
+
+        async def call(self, request: Request, reply: Reply) -> None:
+            if request.session_id == "session-A":
+                await reply.status(404)
+            else:
+                await super().call(request, reply)
+
+    namespace: dict[str, Any] = {}
+    async with FakeServer(Forgetful()) as server:
+        for block in blocks_of(ROOT / "README.md"):
+            if "guard = Guard" in block.text or "until_done" in block.text:
+                text = block.text.replace(URL, server.url).replace("anyio.run(main)", "")
+                exec(compile(text, str(block), "exec"), namespace)
+
+        async def work(session: Any) -> Any:
+            return await session.call_tool("charge", {})
+
+        with anyio.fail_after(30):
+            result = await namespace["until_done"](work)
+    assert result.content[0].text == "charge"
+    assert [r.session_id for r in server.sent("POST", "tools/call")] == ["session-A", "session-B"]
+
+
+# Commands.
+
+
+def commands_of(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        for command in line.split("&&"):
+            if words := shlex.split(command, comments=True):
+                yield words
+
+
+def check_guard(arguments: list[str]) -> None:
+    try:
+        _parser().parse_args(arguments)
+    except SystemExit as left:
+        assert left.code == 0, arguments  # `--help` leaves, too
+
+
+def check_pip(arguments: list[str]) -> None:
+    assert arguments[0] == "install"
+    extras = re.fullmatch(r"\.\[(\w+)\]", arguments[1])
+    assert extras is not None
+    optional = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1].split("\n[")[0]
+    assert f"\n{extras[1]} = [" in optional
+
+
+def check_module(arguments: list[str]) -> None:
+    assert arguments[0] == "-m"
+    assert find_spec(arguments[1]) is not None
+    if arguments[1] == "bench":
+        from bench.__main__ import parse
+
+        parse(arguments[2:])
+
+
+def check_run_tests(arguments: list[str]) -> None:
+    assert arguments == []
+    assert os.access(ROOT / "run-tests", os.X_OK)
+
+
+CHECKS: dict[str, Callable[[list[str]], None]] = {
+    "mcp-guard": check_guard,
+    "pip": check_pip,
+    "python": check_module,
+    "python3": check_module,
+    "run-tests": check_run_tests,
+}
+
+
+@pytest.mark.parametrize("block", SHELL, ids=str)
+def test_every_command_of_a_shell_block_exists_with_its_options(block: Block) -> None:
+    for words in commands_of(block.text):
+        CHECKS[Path(words[0]).name](words[1:])
+
+
+def test_the_checks_find_a_wrong_option() -> None:
+    with pytest.raises(AssertionError):
+        check_guard(["demo", "--no-such-option"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
+    for target in LINKED.findall(page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+# Names.
+
+
+def test_every_event_is_described() -> None:
+    from mcp_client_guard.core import report
+
+    text = (ROOT / "docs" / "events.md").read_text()
+    events = [kind.__name__ for kind in report.Event.__args__]
+    rows = re.findall(r"^\| `(\w+)`(\*?) \|", text, re.MULTILINE)
+    assert sorted(name for name, _ in rows if name in events) == sorted(events)
+
+
+def test_the_events_marked_public_are_the_public_ones() -> None:
+    import mcp_client_guard
+    from mcp_client_guard.core import report
+
+    text = (ROOT / "docs" / "events.md").read_text()
+    for name, star in re.findall(r"^\| `(\w+)`(\*?) \|", text, re.MULTILINE):
+        if hasattr(report, name):
+            assert bool(star) == (name in mcp_client_guard.__all__), name
+
+
+def test_every_module_of_the_map_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for folder in ("core", "transports"):
+        section = text.split(f"### {folder}\n")[1].split("\n##")[0]
+        named = {name for row in re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE) for name in row_names(row)}
+        there = {p.stem for p in (ROOT / "mcp_client_guard" / folder).glob("*.py")} - {"__init__"}
+        assert named == there, folder
+
+
+def row_names(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)`", cell)
+
+
+# Examples.
+
+
+def run_example(name: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        text=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_driving_the_core_by_hand_shows_a_proven_resume_and_a_broken_one() -> None:
+    honest, broken = run_example("drive_by_hand.py").split("\n\n")
+    assert "PROVEN" in honest
+    assert "tools/call is completed" in honest
+    assert "BROKEN" in broken
+    assert "tools/call is in_doubt" in broken
+
+
+def test_the_guarded_agent_gets_every_message_once_and_its_result() -> None:
+    out = run_example("guarded_agent.py")
+    assert re.findall(r"progress: (\d) of 4", out) == ["1", "2", "3", "4"]
+    assert "resumed, PROVEN" in out
+    assert out.rstrip().endswith("The result: 4 loaves")
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_are_short(example: Path) -> None:
+    assert len(example.read_text().splitlines()) < 80
