@@ -596,6 +596,8 @@ class Streams:
         elif carried:
             self._drop_duplicate(stream, event, carried)
         elif event.event_id is not None and event.event_id not in self.index:
+            # Progress, but no cursor: a server may prime before its replay, and what it mints then stands in
+            # its log after what it is about to replay.
             stream.progress()
 
     def _judge(self, stream: Stream, trial: Trial, judged: Judged, event: EventReceived | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
-from typing_extensions import assert_never
+from mcp_client_guard.core.model import assert_never
 
 from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from attrs import define, evolve, field
-from typing_extensions import assert_never
+from mcp_client_guard.core.model import assert_never
 
 from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost, StoreWriteError
 from mcp_client_guard.core.model import (
