@@ -134,10 +134,12 @@ def commands_of(text: str) -> Iterator[list[str]]:
 
 
 def check_guard(arguments: list[str]) -> None:
+    code: Any = 0
     try:
         _parser().parse_args(arguments)
     except SystemExit as left:
-        assert left.code == 0, arguments  # `--help` leaves, too
+        code = left.code  # 0 after `--help`
+    assert code == 0, arguments
 
 
 def check_pip(arguments: list[str]) -> None:
