@@ -95,6 +95,7 @@ class Guard:
         self._terminate = isinstance(self.store, MemoryStore) if terminate_on_close is None else terminate_on_close
         self._salt = secrets.token_hex(16)
         self._claim: Claim | None = None
+        self._claiming: anyio.Lock
         self._connections: list[Connection] = []
         self._listeners: list[_Listener] = []
 
@@ -145,20 +146,25 @@ class Guard:
 
     async def _own(self, connection: Connection) -> Claim:
         """The claim of the key, shared by every connection that is open at once."""
+        if not self._connections:
+            self._claiming = anyio.Lock()  # of this event loop; the next first connection may have another
         self._connections.append(connection)
-        if self._claim is None:
-            self._claim = await self.store.claim(
-                self.key, origin=http.origin_of(self.url), principal=self.principal
-            )
-        return self._claim
+        async with self._claiming:
+            if self._claim is None:
+                self._claim = await self.store.claim(
+                    self.key, origin=http.origin_of(self.url), principal=self.principal
+                )
+            return self._claim
 
     async def _disown(self, connection: Connection) -> None:
-        if connection in self._connections:
-            self._connections.remove(connection)
-        if not self._connections and self._claim is not None:
-            claim, self._claim = self._claim, None
-            with anyio.CancelScope(shield=True):
-                await claim.release()
+        with anyio.CancelScope(shield=True):
+            async with self._claiming:
+                if self._connections == [connection] and self._claim is not None:
+                    claim, self._claim = self._claim, None
+                    await claim.release()
+                # Only now: until the key is free again, whoever connects must wait for the lock.
+                if connection in self._connections:
+                    self._connections.remove(connection)
 
 
 class Connection:
@@ -177,6 +183,7 @@ class Connection:
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._shell: StreamableHttp | None = None
+        self._write: WriteStream[Any] | None = None
 
     @property
     def state(self) -> str:
@@ -223,13 +230,16 @@ class Connection:
             tasks,
         )
         self._shell.start()
-        return ReadStream(inbox, codec.encode), WriteStream(self._sender(codec))
+        self._write = WriteStream(self._sender(codec))
+        return ReadStream(inbox, codec.encode), self._write
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._tasks is not None
         assert self._shell is not None
+        assert self._write is not None
+        self._write.close()  # what is sent from now on would never be answered
         try:
             with anyio.CancelScope(shield=True):
                 await self._shell.close()

@@ -149,6 +149,7 @@ class Reply:
         self.request = request
         self._sock = sock
         self._written = MessageReader(request=False, answer_to=request.method)
+        self._garbled = False
         self._chunked = False
         self.client_gone = gone
         """Set when the client closed or reset the connection."""
@@ -164,9 +165,12 @@ class Reply:
         return self._sock.closed
 
     async def write(self, data: bytes) -> None:
-        """Write raw bytes. Raises when the client is gone; the server catches that."""
-        if not self._written.complete:
-            self._written.feed(data)
+        """Write raw bytes, even such as are no HTTP. Raises when the client is gone; the server catches that."""
+        if not self._written.complete and not self._garbled:
+            try:
+                self._written.feed(data)
+            except ValueError:
+                self._garbled = True
             self._written.forget()
         await self._sock.send(data)
 

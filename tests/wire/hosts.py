@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 import anyio
+import pytest
 from attrs import frozen
 from mcp import ClientSession
 
@@ -35,6 +36,10 @@ from mcp_client_guard.testing import (
     sse_head,
     tool_result,
 )
+
+STOPS_READING = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+"""For tests in which a body is not read to its end. httpx nests generators and closes the outermost only; trio
+warns of the others when they are collected. Nothing leaks: the connection itself is closed."""
 
 LIMIT = 20.0
 """Seconds after which a hanging test fails. Not a measure of anything."""

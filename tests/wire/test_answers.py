@@ -24,6 +24,7 @@ from mcp_client_guard.testing import (
 )
 
 from .hosts import (
+    STOPS_READING,
     Answer,
     Playing,
     Streams,
@@ -318,7 +319,7 @@ async def test_a_refused_initialize_is_an_error_and_can_be_tried_again(status: i
         assert await host.call() == Answer("done")
 
 
-@pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")  # httpx, on trio
+@STOPS_READING
 async def test_the_body_of_a_refusal_may_be_endless_or_hang_or_be_cut() -> None:
     async def endless(call: Request, reply: Reply) -> None:
         await reply.write(http_response(500, headers={"content-length": "1000000000"}, length=False))
@@ -437,7 +438,7 @@ async def test_a_port_that_stays_closed_is_not_executed_by_our_own_word(playing:
     assert mcp.executed == ["charge"]
 
 
-@pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")  # httpx, on trio
+@STOPS_READING
 async def test_a_connection_reset_before_the_body_was_read_may_have_run(playing: Playing) -> None:
     async def on_head(request: Request, reply: Reply) -> None:
         if server_is_armed:

@@ -1,0 +1,322 @@
+"""`Guard`: reusable, bound to no loop, several connections at once; its events; which generation it leaves to whom."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from mcp_client_guard import CallSettled, Connected, Guard, MemoryStore, SQLiteStore, StoreInUse
+from mcp_client_guard._guard import Connection
+from mcp_client_guard._messages import plain_codec
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+
+from .hosts import (
+    LIMIT,
+    Answer,
+    PlainHost,
+    Playing,
+    Streams,
+    answer,
+    events,
+    plain_answer,
+    plainly,
+    run_together,
+    steps,
+)
+
+
+@asynccontextmanager
+async def listening_host(guard: Guard) -> AsyncIterator[tuple[PlainHost, TaskGroup]]:
+    host = PlainHost()
+    async with Connection(guard, plain_codec) as (host.read, host.write), anyio.create_task_group() as tasks:
+        tasks.start_soon(host.listen)
+        await host.start()
+        yield host, tasks
+        tasks.cancel_scope.cancel()
+
+
+async def call_through(guard: Guard, text: str = "charge") -> str:
+    async with listening_host(guard) as (host, _):
+        return (await host.call(text)).text
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+def test_a_guard_made_outside_a_loop_serves_asyncio_and_then_trio(durable: bool, tmp_path: Any) -> None:
+    guard: Guard | None = None
+
+    async def main() -> None:
+        nonlocal guard
+        with anyio.fail_after(LIMIT):
+            async with FakeServer(ScriptedMcp()) as server:
+                assert guard is not None
+                guard.url = server.url
+                assert await run_together(*[lambda: call_through(guard)] * 3) == ["charge"] * 3  # type: ignore[arg-type]
+
+    store = SQLiteStore(tmp_path / "agent.db") if durable else MemoryStore()
+    guard = Guard("http://127.0.0.1:1/mcp", store=store)
+    for backend in ("asyncio", "trio", "asyncio"):
+        anyio.run(main, backend=backend)
+    assert guard.state == "closed"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+async def test_connections_open_and_close_at_the_same_time_under_one_claim(durable: bool, tmp_path: Any) -> None:
+    store = SQLiteStore(tmp_path / "agent.db") if durable else MemoryStore()
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            guard = Guard(server.url, store=store)
+
+            async def again_and_again() -> list[str]:
+                return [await call_through(guard) for _ in range(4)]
+
+            assert await run_together(*[again_and_again] * 4) == [["charge"] * 4] * 4
+            rows = await guard.calls()
+    assert len({row.slot for row in rows}) == 16, "each has its own session record"
+    assert len({row.wire_id for row in rows}) == len(rows) == 32
+
+
+@pytest.mark.anyio
+async def test_two_guards_with_one_key_are_told_at_once_and_the_first_goes_on(tmp_path: Any) -> None:
+    async with plainly(ScriptedMcp(), store=SQLiteStore(tmp_path / "agent.db"), key="k") as (server, host):
+        second = Guard(server.url, store=SQLiteStore(tmp_path / "agent.db"), key="k")
+        with pytest.raises(StoreInUse):
+            async with Connection(second, plain_codec):
+                pass
+        assert second.state == "closed"
+        assert (await host.call()).text == "charge"
+    async with Connection(second, plain_codec):
+        pass
+
+
+@pytest.mark.anyio
+async def test_sessions_of_one_guard_do_not_mix() -> None:
+    class Numbered(ScriptedMcp):
+        count = 0
+
+        async def initialize(self, request: Request, reply: Reply) -> None:
+            self.count += 1
+            await reply.json(self.initialized(request), session=f"session-{self.count}")
+
+        async def call(self, request: Request, reply: Reply) -> None:
+            await reply.json(tool_result(request.rpc_id, str(request.session_id)))
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Numbered()) as server:
+            guard = Guard(server.url)
+            got = await run_together(*[lambda: call_through(guard)] * 5)
+            assert sorted(got) == [f"session-{n}" for n in range(1, 6)]
+
+
+# --- events -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_on_event_gets_typed_values_whether_it_is_sync_or_async(kind: str) -> None:
+    seen: list[Any] = []
+    done = anyio.Event()
+
+    async def later(event: Any) -> None:
+        await anyio.lowlevel.checkpoint()
+        seen.append(event)
+        if len(seen) >= 3:
+            done.set()
+
+    def now(event: Any) -> None:
+        seen.append(event)
+        if len(seen) >= 3:
+            done.set()
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            guard = Guard(server.url, on_event=now if kind == "sync" else later)
+            host = PlainHost()
+            async with (
+                Connection(guard, plain_codec) as (host.read, host.write),
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(host.listen)
+                await host.start()
+                await host.call()
+                await done.wait()
+                tasks.cancel_scope.cancel()
+    assert isinstance(seen[0], Connected)
+    assert any(isinstance(e, CallSettled) and e.tool == "charge" for e in seen)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["sync", "async", "awaitable that fails late"])
+async def test_an_error_in_on_event_is_logged_and_harms_nothing(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def now(event: Any) -> None:
+        raise ZeroDivisionError("ours")
+
+    async def later(event: Any) -> None:
+        if kind != "async":
+            await anyio.lowlevel.checkpoint()
+        raise ZeroDivisionError("ours")
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            guard = Guard(server.url, on_event=now if kind == "sync" else later)
+            assert await call_through(guard) == "charge"
+    assert "on_event failed" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_on_event_may_leave_the_connection_behind_it() -> None:
+    """A callback that hangs holds up neither the call nor the leaving."""
+
+    async def hang(event: Any) -> None:
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            assert await call_through(Guard(server.url, on_event=hang)) == "charge"
+
+
+@pytest.mark.anyio
+async def test_guard_events_reach_every_listener_of_every_connection() -> None:
+    heard: dict[int, list[Any]] = {1: [], 2: []}
+
+    async def listen(guard: Guard, n: int) -> None:
+        async for event in guard.events():
+            heard[n].append(event)
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            guard = Guard(server.url)
+            async with anyio.create_task_group() as tasks:
+                for n in heard:
+                    tasks.start_soon(listen, guard, n)
+                await anyio.wait_all_tasks_blocked()
+                for _ in range(2):
+                    await call_through(guard)
+                await anyio.wait_all_tasks_blocked()
+                tasks.cancel_scope.cancel()
+    assert heard[1] == heard[2]
+    assert len([e for e in heard[1] if isinstance(e, Connected)]) == 2
+
+
+@pytest.mark.anyio
+async def test_a_listener_that_is_too_slow_loses_the_oldest_and_that_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            guard = Guard(server.url)
+            listening = guard.events()
+            host = PlainHost()
+            async with (
+                Connection(guard, plain_codec) as (host.read, host.write),
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(host.listen)
+                tasks.start_soon(_first_of, listening)
+                await anyio.wait_all_tasks_blocked()
+                await host.start()
+                for n in range(1100):
+                    guard._tell(n, tasks)  # type: ignore[arg-type]
+                tasks.cancel_scope.cancel()
+            await listening.aclose()  # type: ignore[attr-defined]
+    assert "too slow" in caplog.text
+
+
+async def _first_of(listening: Any) -> None:
+    async for _ in listening:
+        await anyio.sleep_forever()
+
+
+@pytest.mark.anyio
+async def test_the_state_follows_the_newest_connection() -> None:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            guard = Guard(server.url)
+            assert guard.state == "closed"
+            async with Connection(guard, plain_codec):
+                assert guard.state == "new"
+            assert guard.state == "closed"
+    assert "closed" in repr(guard)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "ftp://x"},
+        {"url": "x"},
+        {"generation": "legacy"},
+        {"headers": {"a": "b"}, "http_client": object()},
+    ],
+)
+def test_a_wrong_call_is_told_at_once(wrong: dict[str, Any]) -> None:
+    options = {"url": "http://x/mcp", **wrong}
+    with pytest.raises(ValueError, match=r"url|generation|headers"):
+        Guard(**options)
+
+
+# --- generations --------------------------------------------------------------------------------------
+
+DISCOVER = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"}}
+
+
+@pytest.mark.anyio
+async def test_generation_sessions_answers_the_probe_locally() -> None:
+    async with plainly(ScriptedMcp(), generation="sessions", start=False) as (server, host):
+        got = await host.request("server/discover", DISCOVER)
+        assert got["error"]["code"] == -32601
+        assert server.requests == []
+        await host.start()
+        assert (await host.call()).text == "charge"
+
+
+@pytest.mark.anyio
+async def test_generation_host_passes_the_probe_through_with_the_hosts_headers() -> None:
+    async def other(request: Request, reply: Reply) -> None:
+        await reply.json({"jsonrpc": "2.0", "id": request.rpc_id, "result": {"supportedVersions": ["2026-07-28"]}})
+
+    async with plainly(ScriptedMcp(other=other), start=False) as (server, host):
+        got = await host.request("server/discover", DISCOVER)
+        assert got["result"]["supportedVersions"] == ["2026-07-28"]
+        assert server.requests[0].rpc_method == "server/discover"
+        assert server.requests[0].session_id is None
+
+
+# --- logs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_silent_day_logs_nothing_above_debug(playing: Playing, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with playing(Streams(events(answer()))) as (_, host):
+        assert await host.call() == Answer("done")
+    loud = [r for r in caplog.records if r.name.startswith("mcp_client_guard") and r.levelno > logging.DEBUG]
+    assert loud == []
+
+
+@pytest.mark.anyio
+async def test_requests_queue_behind_a_slow_initialized_and_not_for_ever() -> None:
+    """A server refuses what overtakes `notifications/initialized`; one that hangs on it holds up nothing long."""
+    taken = anyio.Event()
+
+    async def notify(request: Request, reply: Reply) -> None:
+        await taken.wait()
+        await reply.status(202)
+
+    async with plainly(ScriptedMcp(notify=notify)) as (server, host):
+        id = await host.post("tools/call", {"name": "charge"})
+        await server.wait_for(lambda r: r.rpc_method == "notifications/initialized")
+        assert not server.sent("POST", "tools/call")
+        taken.set()
+        got = (await host.until(lambda: host.answers_to(id)))[0]
+        assert plain_answer(got).text == "charge"
+
+    async with plainly(ScriptedMcp(notify=steps(How.STALL))) as (_, host):
+        assert (await host.call()).text == "charge"
