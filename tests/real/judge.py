@@ -18,6 +18,9 @@ from .hosts import POLICY, SDK, STALL_POLICY, calling
 DEADLINE = 40.0
 """Seconds for one case, from connecting to closing. Reaching it is a failure: something hangs."""
 
+SERVER_DROP = "server drop"
+"""Progress that the server never sent: SDK servers lose what falls between a replay and its live tail."""
+
 
 @define
 class Call:
@@ -93,6 +96,8 @@ class Verdict:
     labels: dict[str, int]
     """For the ledger, once all is over: how often at least and at most... each label must have run once if 1."""
     faults: list[str]
+    server_drop: bool = False
+    """The server lost progress by itself."""
 
     def line(self) -> str:
         """For the worker's output."""
@@ -165,14 +170,14 @@ class Run:
 
     def _faults(self, call: Call, proxy: CuttingProxy) -> list[str]:
         faults = []
-        sent = sum(call.is_mine(exchange) for exchange in proxy.exchanges)
-        if sent != 1:
-            faults.append(f"sent {sent} times")
+        posts = sum(call.is_mine(exchange) for exchange in proxy.exchanges)
+        if posts != 1:
+            faults.append(f"sent {posts} times")
         if not call.answered:
             faults.append("never answered")
         elif call.doubt:
             if self._ids_before_cut(call, proxy):
-                faults.append("needless doubt: the server had given an event ID")
+                faults.append(f"needless doubt: {call.doubt.reason}, but the server had given an event ID")
         elif not call.correct:
             faults.append(f"wrong answer: {call.error or call.answer!r}"[:300])
         expected = [float(step) for step in range(1, call.steps + 1)]
@@ -180,7 +185,8 @@ class Run:
         if got != sorted(set(got)) or not set(got) <= set(expected):
             faults.append(f"progress twice, out of order or foreign: {call.progress}")
         elif call.answered and got != expected and not (call.doubt or self._loss_reported):
-            faults.append(f"progress lost in silence: {call.progress}")
+            sent = (set(expected) - set(got)) & _progress_sent(call, proxy)
+            faults.append(f"{'progress lost in silence' if sent else SERVER_DROP}: {call.progress}")
         return faults
 
     @property
@@ -228,3 +234,15 @@ def _answered(exchange: Exchange) -> bool:
         if needed <= exchange.sent and event.message and not event.message.get("method"):
             return True
     return False
+
+
+def _progress_sent(call: Call, proxy: CuttingProxy) -> set[float]:
+    """The progress of this call that reached the client, on whatever stream."""
+    tokens = [e.request.json["params"]["_meta"]["progressToken"] for e in proxy.exchanges if call.is_mine(e)]
+    params = [
+        event.message["params"]
+        for exchange in proxy.exchanges
+        for event in exchange.delivered
+        if event.message and event.message.get("method") == "notifications/progress"
+    ]
+    return {float(each["progress"]) for each in params if each["progressToken"] in tokens}
