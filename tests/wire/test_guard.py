@@ -1,4 +1,4 @@
-"""`Guard`: reusable, bound to no loop, several connections at once; its events; which generation it leaves to whom."""
+"""`Guard`: reusable, bound to no loop, several connections at once; its events; whose choice the generation is."""
 
 from __future__ import annotations
 

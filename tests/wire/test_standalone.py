@@ -177,7 +177,11 @@ async def test_a_replayed_request_of_the_servers_is_not_asked_twice() -> None:
 
 async def test_a_stranger_on_it_reaches_nobody(playing: Playing) -> None:
     stray = raw(sse_event(tool_result(1, "somebody's"), id="1"))
-    progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}}
+    progress = {
+        "jsonrpc": "2.0",
+        "method": "notifications/progress",
+        "params": {"progressToken": 1, "progress": 1},
+    }
     mcp = ScriptedMcp(standalone=events(stray, raw(sse_event(progress, id="2")), end=How.STALL))
     async with playing(mcp) as (_, host):
         await host.until(lambda: len(host.of(OrphanDropped)) == 2)

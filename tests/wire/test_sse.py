@@ -1,0 +1,295 @@
+"""Bytes to events as the SSE standard says, whatever the chunks (S18): the reader, then the wire."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from attrs import frozen
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mcp_client_guard.testing import END_OF_CHUNKS, How, Reply, Request, chunk, sse_head, tool_result
+from mcp_client_guard.transports.sse import EventReader, EventTooLarge
+
+from .hosts import Answer, Playing, Streams, answer, events, plainly, resumed_after
+
+ROOMY = 1 << 20
+
+
+@frozen
+class Seen:
+    """What counts of an event: an event of ours, or one as the standard dispatches it."""
+
+    data: bytes
+    own_id: str | None
+    resets_id: bool
+    name: str
+
+
+def by_the_standard(body: bytes) -> tuple[list[Seen], str, int | None]:
+    """WHATWG HTML §9.2.6, line by line: the events, the last event ID, the reconnection time."""
+    text = body.decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]
+    data: list[str] = []
+    own_id: str | None = None
+    last_id, name, retry = "", "", None
+    seen = []
+    for line in lines:
+        if not line:
+            if data or own_id is not None:
+                value = "\n".join(data)
+                seen.append(
+                    Seen(value.encode("utf-8", "surrogatepass"), own_id or None, own_id == "", name or "message")
+                )
+            data, own_id, name = [], None, ""
+            if seen and (seen[-1].own_id or seen[-1].resets_id):
+                last_id = seen[-1].own_id or ""
+            continue
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            data.append(value)
+        elif field == "id" and "\0" not in value:
+            own_id = value
+        elif field == "event":
+            name = value
+        elif field == "retry" and value.isascii() and value.isdigit():
+            retry = int(value)
+    return seen, last_id, retry
+
+
+def read(chunks: list[bytes], size: int = ROOMY) -> tuple[list[Seen], str, int | None]:
+    reader = EventReader(0, 0, size)
+    seen: list[Seen] = []
+    last_id, retry = "", None
+    for piece in chunks:
+        for event in reader.feed(piece):
+            if event.retry is not None:
+                retry = event.retry
+            if event.event_id is not None or event.resets_id:
+                last_id = event.event_id or ""
+            if event.data or event.event_id is not None or event.resets_id:
+                seen.append(Seen(event.data, event.event_id, event.resets_id, event.name))
+    return seen, last_id, retry
+
+
+def standard(body: bytes) -> tuple[list[Seen], str, int | None]:
+    """Without the events that carry neither data nor an ID of their own: they say nothing to anybody."""
+    seen, last_id, retry = by_the_standard(body)
+    return [s for s in seen if s.data or s.own_id is not None or s.resets_id], last_id, retry
+
+
+A, B = b'{"a":1}', b'{"b":2}'
+
+TORTURE: dict[str, bytes] = {
+    "LF": b"id: 1\ndata: " + A + b"\n\nid: 2\ndata: " + B + b"\n\n",
+    "CRLF": b"id: 1\r\ndata: " + A + b"\r\n\r\nid: 2\r\ndata: " + B + b"\r\n\r\n",
+    "CR": b"id: 1\rdata: " + A + b"\r\rid: 2\rdata: " + B + b"\r\r",
+    "mixed": b"id: 1\r\ndata: " + A + b"\n\rid: 2\rdata: " + B + b"\n\r\n",
+    "BOM": b"\xef\xbb\xbfid: 1\ndata: " + A + b"\n\n",
+    "BOM in the middle is data": b"id: 1\ndata: " + A + b"\n\n\xef\xbb\xbfdata: " + B + b"\n\n",
+    "no space": b"id:1\ndata:" + A + b"\n\n",
+    "two spaces": b"id:  1\ndata:  " + A + b"\n\n",
+    "several data lines": b'id: 1\ndata: {"a":\ndata: 1}\n\n',
+    "a data line without a colon": b'id: 1\ndata\ndata: {"a":1}\n\n',
+    "empty data": b"id: 1\ndata:\n\ndata: " + A + b"\n\n",
+    "data without a colon alone": b"id: 1\ndata\n\n",
+    "event: ping": b"event: ping\ndata: {}\n\ndata: " + A + b"\n\n",
+    "event: message": b"event: message\nid: 1\ndata: " + A + b"\n\n",
+    "an event line without a value": b"event\nid: 1\ndata: " + A + b"\n\n",
+    "comments": b": a\n:\n:\n\nid: 1\n: b\ndata: " + A + b"\n: c\n\n",
+    "many blank lines": b"\n\n\nid: 1\ndata: " + A + b"\n\n\n\n\n\n",
+    "U+0085, U+2028, U+2029, VT, FF": 'id: 1\ndata: "\u0085\u2028\u2029\x0b\x0c\x1c\x1d\x1e"\n\n'.encode(),
+    "an emoji of four bytes": 'id: 1\ndata: "😀é"\n\n'.encode(),
+    "invalid UTF-8": b'id: 1\ndata: "\xff\xc3\xf0\x9f\x98"\n\n',
+    "an empty ID": b"id: 1\ndata: " + A + b"\n\nid:\ndata: " + B + b"\n\n",
+    "an empty ID without a colon": b"id: 1\ndata: " + A + b"\n\nid\ndata: " + B + b"\n\n",
+    "an ID with NUL": b"id: 1\ndata: " + A + b"\n\nid: 2\x003\ndata: " + B + b"\n\n",
+    "an ID with NUL after a good one": b"id: 1\nid: 2\x003\ndata: " + A + b"\n\n",
+    "two IDs": b"id: 1\nid: 2\ndata: " + A + b"\n\n",
+    "an ID and then an empty one": b"id: 1\nid:\ndata: " + A + b"\n\n",
+    "an empty ID and then one": b"id:\nid: 2\ndata: " + A + b"\n\n",
+    "an ID of a megabyte": b"id: " + b"x" * 1000 + b"\ndata: " + A + b"\n\n",
+    "an ID after its data": b"data: " + A + b"\nid: 1\n\n",
+    "an ID alone": b"id: 1\n\ndata: " + A + b"\n\n",
+    "retry alone": b"retry: 50\n\nid: 1\ndata: " + A + b"\n\n",
+    "retry zero": b"retry: 0\nid: 1\ndata: " + A + b"\n\n",
+    "retry negative": b"retry: -5\nid: 1\ndata: " + A + b"\n\n",
+    "retry fractional": b"retry: 1.5\nid: 1\ndata: " + A + b"\n\n",
+    "retry text": b"retry: soon\nid: 1\ndata: " + A + b"\n\n",
+    "retry in other digits": "retry: ٣\nid: 1\ndata: {}\n\n".encode(),
+    "retry with two spaces": b"retry:  5\nid: 1\ndata: " + A + b"\n\n",
+    "retry twice": b"retry: 5\nretry: 7\nretry: x\ndata: " + A + b"\n\n",
+    "an unknown field": b"x: y\nid: 1\nIDs: 3\ndata: " + A + b"\nDATA: no\n\n",
+    "a field with a space before its colon": b"id : 1\ndata : no\ndata: " + A + b"\n\n",
+    "unfinished": b"id: 1\ndata: " + A + b"\n\nid: 2\ndata: " + B + b"\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("what", TORTURE)
+def test_the_reader_agrees_with_the_standard_for_every_split(what: str) -> None:
+    body = TORTURE[what]
+    expected = standard(body)
+    assert read([body]) == expected
+    assert read([body[i : i + 1] for i in range(len(body))]) == expected
+    for at in range(len(body)):
+        assert read([body[:at], body[at:]]) == expected, at
+
+
+PIECES = [
+    *(
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"\n\n",
+        b"data",
+        b"data:",
+        b"data: ",
+        b"id",
+        b"id:",
+        b"id: ",
+        b"retry: ",
+        b"event: ",
+    ),
+    *(
+        b":",
+        b" ",
+        b"1",
+        b"23",
+        b"x",
+        b"\0",
+        b"{}",
+        b"\xef\xbb\xbf",
+        "é".encode(),
+        b"\xf0\x9f",
+        b"\x98\x80",
+        b"\xff",
+    ),
+    *("\u2028".encode(), "\u0085".encode(), b"\x0b", b"\x1c"),
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=40), st.data())
+@example([b"data", b"\r", b"\n", b"\r", b"\n"], None)
+def test_the_reader_agrees_with_the_standard_for_any_bytes(pieces: list[bytes], data: Any) -> None:
+    body = b"".join(pieces)
+    expected = standard(body)
+    assert read([body]) == expected
+    assert read(pieces) == expected
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=8))) if data is not None else []
+    chunks = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+    assert read(chunks) == expected
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_the_size_bound_is_on_each_event_and_exact_enough(step: int) -> None:
+    limit = 1000
+    fits = b"data: " + b"x" * (limit - 50) + b"\n\n"
+    body = fits * 5
+    assert len(read([body[i : i + step] for i in range(0, len(body), step)], limit)[0]) == 5
+    too_large = b"data: " + b"x" * (limit + 50)
+    for ending in (b"", b"\n\n"):
+        body = fits + too_large + ending
+        reader = EventReader(0, 0, limit)
+        with pytest.raises(EventTooLarge):
+            for i in range(0, len(body), step):
+                reader.feed(body[i : i + step])
+
+
+def test_a_comment_without_an_end_is_bounded_too() -> None:
+    reader = EventReader(0, 0, 1000)
+    with pytest.raises(EventTooLarge):
+        for _ in range(100):
+            reader.feed(b": ping " * 10)
+
+
+# --- through the wire -----------------------------------------------------------------------------------
+
+NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "😀\u2028é"}}
+
+
+def carried(call: Request) -> dict[str, bytes]:
+    """A notification and the answer of the call, in each form."""
+    first, last = (
+        json.dumps(NOTE, ensure_ascii=False).encode(),
+        json.dumps(tool_result(call.rpc_id, "done")).encode(),
+    )
+    n = str(call.serial).encode()
+    half = first.index(b",") + 1
+    forms = {
+        "LF": b"id: a%s\ndata: %s\n\nid: b%s\ndata: %s\n\n",
+        "CRLF": b"id: a%s\r\ndata: %s\r\n\r\nid: b%s\r\ndata: %s\r\n\r\n",
+        "CR": b"id: a%s\rdata: %s\r\rid: b%s\rdata: %s\r\r",
+        "mixed": b"id: a%s\r\ndata: %s\n\rid: b%s\rdata: %s\n\r\n",
+        "BOM": b"\xef\xbb\xbfid: a%s\ndata: %s\n\nid: b%s\ndata: %s\n\n",
+        "no space": b"id:a%s\ndata:%s\n\nid:b%s\ndata:%s\n\n",
+        "comments": b": x\n\nid: a%s\n: y\ndata: %s\n\n: z\n\n\nid: b%s\ndata: %s\n\n",
+        "event: message": b"event: message\nid: a%s\ndata: %s\n\nevent: message\nid: b%s\ndata: %s\n\n",
+        "event: ping": b"event: ping\ndata: {}\n\nid: a%s\ndata: %s\n\nid: b%s\ndata: %s\n\n",
+    }
+    made = {name: form % (n, first, n, last) for name, form in forms.items()}
+    made["without IDs"] = b"data: %s\n\ndata: %s\n\n" % (first, last)
+    made["several data lines"] = b"data: %s\ndata: %s\n\ndata: %s\n\n" % (first[:half], first[half:], last)
+    made["data without a colon"] = b"data\ndata: %s\n\ndata: %s\n\n" % (first, last)
+    made["an ID of a megabyte"] = b"id: " + b"x" * 1_000_000 + b"\ndata: %s\n\ndata: %s\n\n" % (first, last)
+    made["not JSON before it"] = b"data: hello\n\ndata: [1]\n\ndata: {}\n\ndata: %s\n\ndata: %s\n\n" % (
+        first,
+        last,
+    )
+    return made
+
+
+FORMS = list(carried(Request("POST", "/", None, b'{"id": 1}')))  # type: ignore[arg-type]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [1, 3, 0], ids=["byte by byte", "by threes", "whole"])
+async def test_every_form_arrives_in_every_size_of_chunk(playing: Playing, size: int) -> None:
+    form = ""
+
+    async def first(call: Request, reply: Reply) -> None:
+        body = carried(call)[form]
+        step = size if size and len(body) < 10_000 else len(body)
+        pieces = [chunk(body[i : i + step]) for i in range(0, len(body), step)]
+        await reply.play(sse_head(), b"".join(pieces), END_OF_CHUNKS)
+
+    async with playing(Streams(first)) as (server, host):
+        for n, form in enumerate(FORMS, 1):
+            assert await host.call() == Answer("done"), form
+            await host.until(lambda n=n: len(host.heard) == n)
+        assert resumed_after(server) == []
+
+
+@pytest.mark.anyio
+async def test_text_arrives_as_it_was_sent() -> None:
+    async with plainly(Streams(events(answer("😀\u2028é")))) as (server, host):
+
+        async def echo(call: Request, reply: Reply) -> None:
+            said = call.json["params"]["arguments"]["said"]
+            await reply.json(tool_result(call.rpc_id, said))
+
+        server.handler.first = echo  # type: ignore[attr-defined]
+        for text in ("😀é日本", "\u2028\u2029\u0085", "\x00\x1f", '"\\', "a" * 100_000):
+            assert (await host.call(said=text)).text == text
+
+
+@pytest.mark.anyio
+async def test_a_lone_surrogate_harms_nobody() -> None:
+    async with plainly(Streams(events(answer()))) as (_, host):
+        got = await host.call(said="\ud800")
+        assert got.text == "done" or got.is_error
+        assert await host.call() == Answer("done")
+
+
+@pytest.mark.anyio
+async def test_a_cut_in_the_middle_of_a_character_loses_only_that_event(playing: Playing) -> None:
+    async def first(call: Request, reply: Reply) -> None:
+        whole = b"id: p0\nretry: 1\ndata:\n\n" + "data: 😀".encode()[:-2]
+        await reply.play(sse_head(), chunk(whole), How.RST)
+
+    async with playing(Streams(first, events(answer(id="e1")))) as (_, host):
+        assert await host.call() == Answer("done")
