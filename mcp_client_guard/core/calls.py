@@ -247,7 +247,7 @@ class Calls:
             self._settle(call, Outcome.RECOVERED, "the answer came late")
         else:
             self._settle(call, Outcome.COMPLETED, "answered")
-        self.streams.finish_call(call.wire_id)
+        self.streams.finish_call(call.wire_id, by=stream)
 
     def _learn_from(self, stream: Stream, call: Call, message: JSON) -> None:
         result = message.get("result")

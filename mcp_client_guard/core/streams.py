@@ -115,11 +115,15 @@ class Streams:
         if stream is not None:
             self._finish(stream)
 
-    def finish_call(self, wire_id: int) -> None:
-        """This request has its answer: nothing more is owed on its stream."""
+    def finish_call(self, wire_id: int, by: Stream) -> None:
+        """This request has its answer, which came on the stream `by`: nothing more is owed on its own."""
         stream = self._streams.get(wire_id)
-        if stream is not None:
-            self._finish(stream, linger=not stream.resumed)
+        if stream is None:
+            return
+        if stream is not by and stream.state is StreamState.OPEN:
+            # A replay elsewhere was faster: what its own connection still carries is not lost. It ends with that.
+            return
+        self._finish(stream, linger=not stream.resumed)
 
     def abandon_call(self, wire_id: int) -> None:
         """Nothing of this request may leave, or be read, any more."""
@@ -300,7 +304,7 @@ class Streams:
         stream = self.current(told.stream, told.connection)
         if stream is None or stream.kind is StreamKind.NOTE:
             return
-        if stream.trail.cursor is not None:
+        if stream.trail.cursor is not None or (stream.call is not None and not stream.call.in_flight):
             self.out.append(Hangup(stream.connection))
             self._cut(stream, "no byte for max_idle", told.at, clean=False)
         elif stream.answered or stream.kind is StreamKind.CALL:
@@ -624,12 +628,15 @@ class Streams:
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
             self._settle_unverified(stream, trial, event)
             return
+        since = stream.trail.newest_number
         fitting = [*trial.held, event] if event is not None and judged.fits else trial.held
         for held in fitting:
             # One that breaks the stream, or finishes it, is the last of its connection.
             if self.current(stream.number, connection) is not stream:
                 return
             self._place(stream, held)
+        if trial.held and trial.witness is not None and evidence is PROVEN:
+            stream.trail.came_before(trial.witness, since)
         self._arm_recheck(stream)
 
     def _proven(self, stream: Stream) -> None:

@@ -110,14 +110,12 @@ class Trail:
             return self._place_without_id(data, carried, connection)
         known = self.index.get(event_id)
         if known is not None:
-            return self._compare(known, data, carried, connection)
+            return self._compare(event_id, known, data, carried, connection)
         if self._leaves_gap(event_id):
             return Placement.GAP
         if self._expected:
             self._expected.clear()
-        row = self._append(event_id, data, carried, connection)
-        self.index[event_id] = row
-        self._newest = row
+        self._adopt(event_id, data, carried, connection)
         return Placement.NEXT
 
     def holds(self, event_id: str | None, data: bytes) -> bool:
@@ -207,12 +205,17 @@ class Trail:
             self._append(None, data, carried, connection)
         return Placement.UNKNOWN
 
-    def _compare(self, known: Row, data: bytes, carried: bool, connection: int) -> Placement:
+    def _compare(self, event_id: str, known: Row, data: bytes, carried: bool, connection: int) -> Placement:
         same = known.matches(data)
         if known.trail is not self:
             # Another stream of the session used this ID: the same event delivered there, or an ID that is
             # not unique. Only the first is a duplicate.
-            return Placement.DUPLICATE if same or not carried else Placement.AMBIGUOUS
+            if carried and not same:
+                return Placement.AMBIGUOUS
+            if self._first_connection in (None, connection):
+                # A replay on the other stream was faster; but the event is this stream's, and so is the cursor.
+                self._adopt(event_id, data, carried, connection)
+            return Placement.DUPLICATE
         if known.connection == connection and not (same and self._was_resumed(connection)):
             return Placement.AMBIGUOUS
         if same or not carried:
@@ -220,8 +223,27 @@ class Trail:
             return Placement.DUPLICATE
         return Placement.CONFLICT if known.carried else Placement.AMBIGUOUS
 
+    def came_before(self, witness: Seen, since: int) -> None:
+        """The rows after number `since` came before the witness in the server's log, so they go before it here.
+
+        Behind it they would be the next overlap, which the server, replaying in its own order, never meets.
+        """
+        rows = list(self.rows)
+        at = next((n for n, row in enumerate(rows) if row.event_id == witness.event_id), len(rows))
+        later = [row for row in rows[at:] if row.number <= since]
+        for row in later:
+            row.number, self._next_number = self._next_number, self._next_number + 1
+        self.rows = deque(sorted(rows, key=lambda row: row.number))
+        self._newest = next((row for row in reversed(self.rows) if row.event_id is not None), None)
+        self.replay_expected()
+
     def _was_resumed(self, connection: int) -> bool:
         return self._first_connection != connection
+
+    def _adopt(self, event_id: str, data: bytes, carried: bool, connection: int) -> None:
+        row = self._append(event_id, data, carried, connection)
+        self.index[event_id] = row
+        self._newest = row
 
     def _append(self, event_id: str | None, data: bytes, carried: bool, connection: int) -> Row:
         row = Row(event_id, data, carried, connection, self._next_number, self)

@@ -182,7 +182,7 @@ def test_an_answer_with_the_id_of_another_call_settles_that_one_and_leaves_this_
     actions = second.body(first.result())
     assert outcomes(actions) == [Outcome.COMPLETED, Outcome.IN_DOUBT]
     assert [m["id"] for m in delivered(actions)] == [first.host_id, second.host_id]
-    assert not first.is_open
+    assert not of(first.cut(), Get)
 
 
 @pytest.mark.parametrize("foreign", [99_999, "abc", None, True])

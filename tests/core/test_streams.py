@@ -122,7 +122,6 @@ def test_a_server_that_replays_every_stream_and_makes_priming_events_empty_objec
     assert delivered(replay) == []
     assert reports(replay, DuplicateDropped)
     assert [m["id"] for m in delivered(one.event("b2", two.result()))] == [two.host_id]
-    assert not two.is_open
     assert outcomes(one.event("a3", one.result())) == [Outcome.COMPLETED]
 
 
@@ -133,6 +132,59 @@ def test_events_of_finished_streams_are_still_known_when_replayed(driver: Driver
     call.resumed()
     assert reports(call.event("d2", done.result()), DuplicateDropped)
     assert grades(call.event("e2", call.progress(2))) == [PROVEN]
+
+
+@pytest.mark.parametrize("how", ["cut", "idle"])
+def test_what_the_own_connection_still_carries_is_not_lost_to_a_faster_replay(driver: Driver, how: str) -> None:
+    one, two = driver.call().stream_up("a1", "a2"), driver.call()
+    two.accept()
+    one.resumed()
+    one.event("a2", one.progress(2))
+    assert outcomes(one.event("b2", two.result())) == [Outcome.COMPLETED]
+    assert delivered(two.event("b1", note("sent before the answer"))) == [note("sent before the answer")]
+    assert delivered(two.event("b2", two.result())) == []
+    assert not of(two.cut() if how == "cut" else two.idle(), Get)
+    assert not two.is_open
+
+
+def test_an_event_that_a_replay_elsewhere_brought_first_is_still_the_cursor_of_its_own_stream(
+    driver: Driver,
+) -> None:
+    one, two = driver.call().stream_up("a1", "a2"), driver.call()
+    one.resumed()
+    one.event("a2", one.progress(2))
+    one.event("q", {})
+    one.event("b1", note("b1"))
+    two.accept()
+    assert delivered(two.event("q", None) + two.event("b1", note("b1"))) == []
+    two.cut()
+    assert two.asked == "q"
+
+
+def test_what_was_held_goes_before_the_witness_so_that_the_next_overlap_is_in_the_server_s_order(
+    call: Peer,
+) -> None:
+    """The server dropped d between replay and live tail, sent e3, and replays d before e3."""
+    call.event("e3", call.progress(3))
+    call.event(None, call.progress(4))
+    call.resumed()
+    call.event("d", note("dropped"))
+    assert delivered(call.event("e3", call.progress(3))) == [note("dropped")]
+    assert delivered(call.event(None, call.progress(4))) == []
+    call.resumed()
+    assert call.asked == "d"
+    assert grades(call.event("e3", call.progress(3))) == [PROVEN]
+
+
+def test_a_witness_that_the_held_events_pushed_out_of_the_trail_is_no_witness_any_more() -> None:
+    driver = Driver(GuardPolicy(trail_size=2)).opened()
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    for name in ("x1", "x2", "x3"):
+        call.event(name, note(name))
+    assert len(delivered(call.event("e2", call.progress(2)))) == 3
+    call.cut()
+    assert call.asked == "x2"
 
 
 def test_the_trails_of_finished_streams_are_bounded(driver: Driver) -> None:
