@@ -54,6 +54,11 @@ class Inbox:
         self._bytes += size
 
     @property
+    def behind(self) -> int:
+        """Messages that the host has not taken."""
+        return len(self._messages)
+
+    @property
     def is_full(self) -> bool:
         return len(self._messages) >= _MAX_MESSAGES or self._bytes > self.max_bytes
 

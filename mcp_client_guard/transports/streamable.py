@@ -76,6 +76,8 @@ class Exchange:
     scope: anyio.CancelScope = field(factory=anyio.CancelScope)
     last_byte: float = 0.0
     lingering: bool = False
+    paused: bool = False
+    """The host is behind, so that nothing is read: no byte can come."""
 
 
 @define(eq=False)
@@ -197,7 +199,7 @@ class StreamableHttp:
         exchange = self._exchanges.get(connection)
         if exchange is None or exchange.lingering:
             return
-        idle = now - exchange.last_byte
+        idle = 0.0 if exchange.paused else now - exchange.last_byte
         if idle < self.max_idle:
             self._timers.set(connection, self.max_idle - idle)
             return
@@ -339,13 +341,18 @@ class StreamableHttp:
             except EventTooLarge:
                 self._feed(TooLarge(order.stream, order.connection, self.max_event_size))
                 return
+            behind = inbox.behind
             for event in events:
                 self._carry_out(receive(event))
             inbox.account(len(chunk))
             if inbox.drained >= _SAVE_GROUP:
                 self._tell_drained()
-            if inbox.is_full:
+            # Only who fills the inbox waits: a trial delivers nothing, and its witness is due.
+            if inbox.is_full and inbox.behind > behind:
+                exchange.paused = True
                 await inbox.room()
+                exchange.paused = False
+                exchange.last_byte = anyio.current_time()
 
     async def _read_body(self, exchange: Exchange, answer: http.Answer, limit: int) -> bytes:
         body = bytearray()
