@@ -119,12 +119,25 @@ async def _called(options: argparse.Namespace, progress: Progress) -> JSON:
             with anyio.fail_after(options.connect_timeout):
                 await host.open(probe=options.generation == "host")
         except TimeoutError:
-            seconds = f"{options.connect_timeout:g}"
-            raise Failed(Exit.NOT_EXECUTED, f"not executed: no session within {seconds} s") from None
+            why = f"no session within {options.connect_timeout:g} s{await _hint(options.url)}"
+            raise Failed(Exit.NOT_EXECUTED, f"not executed: {why}") from None
         except Refused as refused:
             raise Failed(Exit.NOT_EXECUTED, f"not executed: no session: {refused}") from None
         progress.called = True
         return await host.call(options.tool, options.arguments)
+
+
+async def _hint(url: str) -> str:
+    """Whether anything listens there at all: the commonest reason, and the easiest to mend."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
+    try:
+        with anyio.fail_after(2):
+            stream = await anyio.connect_tcp(host, port)
+    except (OSError, TimeoutError) as error:
+        return f" (cannot connect to {host}:{port}: {error or 'timed out'})"
+    await stream.aclose()
+    return ""
 
 
 def _tell(answer: JSON) -> Exit:

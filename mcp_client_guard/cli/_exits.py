@@ -8,7 +8,7 @@ from enum import IntEnum
 class Exit(IntEnum):
     OK = 0
     TOOL_ERROR = 1
-    """The tool ran and says that it failed; for `demo`: the guard did not give an honest answer."""
+    """The answer says that the tool failed; for `demo`: the guard did not give an honest answer."""
     USAGE = 2
     """The command was called wrongly. argparse uses this number, too."""
     IN_DOUBT = 3
@@ -19,8 +19,8 @@ class Exit(IntEnum):
 
 EXIT_CODES = """\
 exit codes:
-  0  the tool ran and answered
-  1  the tool ran and says that it failed
+  0  the tool answered
+  1  the tool answered that it failed
   2  the command was called wrongly
   3  in doubt: the call may or may not have run; do not repeat it without checking
   4  not executed, or another error; standard error says which

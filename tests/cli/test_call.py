@@ -141,6 +141,14 @@ async def test_no_server_is_not_executed(mcp_guard: Command) -> None:
         server.refuse()
         ran = await mcp_guard("call", server.url, "add", "--connect-timeout", "1")
     assert ran.code == 4
+    told = ran.err.splitlines()[-1]
+    assert told.startswith("mcp-guard call: not executed: no session within 1 s (cannot connect to 127.0.0.1:")
+
+
+async def test_a_server_that_says_nothing_is_not_executed(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp(initialize=never)) as server:
+        ran = await mcp_guard("call", server.url, "add", "--connect-timeout", "1")
+    assert ran.code == 4
     assert ran.err.splitlines()[-1] == "mcp-guard call: not executed: no session within 1 s"
 
 
