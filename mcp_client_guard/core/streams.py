@@ -117,13 +117,9 @@ class Streams:
 
     def finish_call(self, wire_id: int, by: Stream) -> None:
         """This request has its answer, which came on the stream `by`: nothing more is owed on its own."""
-        stream = self._streams.get(wire_id)
-        if stream is None:
-            return
-        if stream is not by and stream.state is StreamState.OPEN:
-            # A replay elsewhere was faster: what its own connection still carries is not lost. It ends with that.
-            return
-        self._finish(stream, linger=not stream.resumed)
+        if self._streams.get(wire_id) is by:
+            self._finish(by, linger=not by.resumed)
+        # Else a replay elsewhere was faster. What its own stream still brings is not lost: that ends by itself.
 
     def abandon_call(self, wire_id: int) -> None:
         """Nothing of this request may leave, or be read, any more."""
