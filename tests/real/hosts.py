@@ -17,7 +17,7 @@ SDK = "sdk2" if hasattr(mcp, "Client") else "sdk1"
 
 POLICY = GuardPolicy(recheck=0.25)
 """A wait short enough for thousands of cases; everything else as users get it."""
-STALL_POLICY = GuardPolicy(recheck=0.25, max_idle=1.0, call_deadline=20.0)
+STALL_POLICY = GuardPolicy(recheck=0.25, max_idle=1.0, call_deadline=30.0)
 """Where the wire stalls: `max_idle` finds it if the stream holds a cursor, else the deadline does."""
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]

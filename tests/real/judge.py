@@ -15,7 +15,7 @@ from mcp_client_guard.testing import CuttingProxy, Exchange, How
 from .cases import STEPS, Case
 from .hosts import POLICY, SDK, STALL_POLICY, calling
 
-DEADLINE = 40.0
+DEADLINE = 60.0
 """Seconds for one case, from connecting to closing. Reaching it is a failure: something hangs."""
 
 SERVER_DROP = "server drop"

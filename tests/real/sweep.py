@@ -34,7 +34,7 @@ from .judge import SERVER_DROP, Run, Verdict
 from .peers import PEERS, Peer, running
 
 COMPANY = ("alone", "beside")
-AT_ONCE = 8
+AT_ONCE = 5
 """Cases that one worker has under way."""
 LENGTHS = {"fastmcp4": 1180, "sdk1": 960, "everything": 1250}
 """Bytes of the call's response, rounded up: IDs differ in length. The largest cuts may find nothing to cut."""
