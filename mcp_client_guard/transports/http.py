@@ -101,7 +101,7 @@ def can_have_written(error: BaseException) -> bool:
     return type(error).__name__ not in _NOT_WRITTEN
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Answer:
     """A response whose status line and headers have come."""
 
@@ -138,7 +138,7 @@ class Answer:
         return location.partition("?")[0] if location and 300 <= self.status < 400 else None
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Endpoint:
     """An MCP URL, and the client that reaches it."""
 

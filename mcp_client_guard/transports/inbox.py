@@ -24,7 +24,7 @@ _MAX_MESSAGES = 1024
 T = TypeVar("T")
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Inbox:
     """Bounded by back-pressure: `room` keeps the reader of a socket waiting while the host is behind (L9)."""
 
@@ -121,7 +121,7 @@ class _Stream:
         await self.aclose()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ReadStream(_Stream, Generic[T]):
     """What the host reads from."""
 
@@ -153,7 +153,7 @@ class ReadStream(_Stream, Generic[T]):
         self._inbox.close()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class WriteStream(_Stream, Generic[T]):
     """What the host writes to."""
 

@@ -68,7 +68,7 @@ class BodyTooLarge(Exception):
     """A body is larger than the bound."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Exchange:
     """One HTTP request and its response."""
 
@@ -80,7 +80,7 @@ class Exchange:
     """The host is behind, so that nothing is read: no byte can come."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class StreamableHttp:
     """Runs one connection of the host's. Made inside a running event loop, used in one task group."""
 
