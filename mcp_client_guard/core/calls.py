@@ -54,7 +54,7 @@ class Taken(Enum):
     ORPHAN = auto()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Calls:
     """Owns the ledger and the session."""
 

@@ -18,7 +18,7 @@ _SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 _MAX_IN_DOUBT = 1024
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Call:
     """One request of the host's (or, with no `host_id`, one of our own pings)."""
 
@@ -41,7 +41,7 @@ class Call:
         return self.outcome is None
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Ledger:
     """Requests in flight, and those in doubt whose answer may still come."""
 

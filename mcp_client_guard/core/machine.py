@@ -30,7 +30,7 @@ from .state import SessionState
 from .streams import Streams
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Machine:
     """Decides everything about one connection of the host's.
 

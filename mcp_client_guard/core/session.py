@@ -9,7 +9,7 @@ from .model import Generation as Generation
 from .state import SESSION, SessionState, SessionStep, step
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Session:
     """The present session of a connection. `state` changes through `move` alone."""
 

@@ -24,7 +24,7 @@ class StreamKind(Enum):
     STANDALONE = auto()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Stream:
     """How a stream stands. `state` changes through `move` alone."""
 

@@ -73,7 +73,7 @@ _NO_BODY_STATUSES = frozenset({405, 406, 501})
 _LISTS = ("tools", "prompts", "resources")
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Streams:
     """Owns every stream of one connection of the host's."""
 

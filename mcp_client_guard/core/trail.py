@@ -30,7 +30,7 @@ class Placement(Enum):
     AMBIGUOUS = "an ID used twice on one connection: it identifies nothing"
 
 
-@define(slots=True, eq=False)
+@define(slots=True, eq=False, repr=False)
 class Row:
     """One received event. Its digest is made when somebody asks, which for most events is never."""
 
@@ -75,7 +75,7 @@ class ResumePoint:
     """None: nothing to overlap (or the exact ID was asked for), so nothing can be proven by it."""
 
 
-@define(slots=True, eq=False)
+@define(slots=True, eq=False, repr=False)
 class Trail:
     """The received events of one stream, newest last, at most `size`."""
 

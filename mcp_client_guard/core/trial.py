@@ -38,7 +38,7 @@ class Judged:
     fits: bool
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Trial:
     """One resume of one stream, from its answer to a judgement."""
 

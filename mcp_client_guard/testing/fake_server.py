@@ -169,7 +169,7 @@ class Reply:
         if not self._written.complete and not self._garbled:
             try:
                 self._written.feed(data)
-            except ValueError:
+            except (ValueError, IndexError):
                 self._garbled = True
             self._written.forget()
         await self._sock.send(data)

@@ -1,0 +1,116 @@
+"""A caller's `httpx2.AsyncClient`, which has the shape of `httpx`'s and shares no class with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+
+from .hosts import (
+    STOPS_READING,
+    Answer,
+    Playing,
+    Streams,
+    answer,
+    events,
+    note,
+    prime,
+    progress,
+    refuse,
+    resumed_after,
+    run_together,
+    steps,
+)
+
+pytestmark = [pytest.mark.anyio, STOPS_READING]
+
+
+async def test_calls_resumes_and_the_standalone_stream_work(playing: Playing) -> None:
+    mcp = Streams(
+        events(prime("p0", 1), progress(1, "é1"), end=How.RST),
+        events(progress(1, "é1"), answer(id="e2")),
+        standalone=events(note("a"), end=How.STALL),
+    )
+    async with httpx2.AsyncClient(headers={"x-mine": "1"}) as client:
+        async with playing(mcp, http_client=client) as (server, host):
+            assert await host.call() == Answer("done")
+            await host.until(lambda: host.heard)
+            assert host.grades == ["proven"]
+            assert resumed_after(server) == ["p0"]
+        assert not client.is_closed
+    assert {r.header("x-mine") for r in server.requests} == {"1"}
+    assert server.sent("DELETE")
+
+
+@pytest.mark.parametrize("how", [How.RST, How.FIN])
+async def test_its_errors_are_known_for_what_they_are(
+    playing: Playing, how: How, caplog: pytest.LogCaptureFixture
+) -> None:
+    mcp = Streams(steps(how))
+    async with httpx2.AsyncClient() as client:
+        async with playing(mcp, http_client=client, policy={"max_attempts": 1}) as (server, host):
+            assert (await host.call()).doubt is not None
+            server.refuse()
+            server.drop_all()
+            assert (await host.call()).data["by"] == "wire", "nothing was written: it says so itself"
+    assert mcp.executed == ["charge"]
+    assert "unexpected" not in caplog.text
+
+
+async def test_its_timeouts_do_not_end_a_long_call(playing: Playing) -> None:
+    async def slow(call: Request, reply: Reply) -> None:
+        await anyio.sleep(0.15)
+        await reply.json(tool_result(call.rpc_id, "done"))
+
+    async with httpx2.AsyncClient(timeout=0.05) as client:
+        async with playing(Streams(slow), http_client=client) as (_, host):
+            assert await host.call() == Answer("done")
+
+
+async def test_its_connection_limit_is_kept_to(playing: Playing) -> None:
+    async def slow(call: Request, reply: Reply) -> None:
+        await anyio.sleep(0.02)
+        await reply.json(tool_result(call.rpc_id, "done"))
+
+    limits = httpx2.Limits(max_connections=8)
+    async with httpx2.AsyncClient(limits=limits, timeout=httpx2.Timeout(5, pool=0.05)) as client:
+        async with playing(Streams(slow), http_client=client) as (_, host):
+            assert await run_together(*[host.call] * 20) == [Answer("done")] * 20
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_redirects_are_followed_within_the_origin_only(playing: Playing, follow: bool) -> None:
+    class Behind(Streams):
+        async def __call__(self, request: Request, reply: Reply) -> None:
+            if request.target == "/mcp":
+                await reply.status(307, location="/mcp/")
+            else:
+                await super().__call__(request, reply)
+
+    async with FakeServer(ScriptedMcp()) as other, httpx2.AsyncClient(follow_redirects=follow) as client:
+        mcp = Behind(events(answer()))
+        async with playing(mcp, http_client=client) as (_, host):
+            assert await host.call() == Answer("done")
+            mcp.first = refuse(307, location=other.url)
+            assert (await host.call()).is_error
+        assert other.requests == []
+
+
+async def test_a_hook_that_fails_is_an_answer(playing: Playing) -> None:
+    failing: list[bool] = []
+
+    async def hook(request: Any) -> None:
+        if failing:
+            raise RuntimeError("ours")
+
+    async with httpx2.AsyncClient(event_hooks={"request": [hook]}) as client:
+        async with playing(Streams(events(answer())), http_client=client, policy={"max_attempts": 1}) as (_, host):
+            assert await host.call() == Answer("done")
+            failing.append(True)
+            assert (await host.call()).is_error
+            failing.clear()
+            assert await host.call() == Answer("done")

@@ -1,0 +1,206 @@
+"""Where requests may go, and what must never be seen: redirects, and the session ID (S14)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_client_guard import CallInDoubt, Guard
+from mcp_client_guard._guard import Connection
+from mcp_client_guard._messages import plain_codec
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+
+from .hosts import (
+    LIMIT,
+    STOPS_READING,
+    Answer,
+    Playing,
+    Streams,
+    answer,
+    events,
+    for_ever,
+    note,
+    plain_host,
+    plainly,
+    prime,
+    progress,
+    refuse,
+    steps,
+)
+
+pytestmark = [pytest.mark.anyio, STOPS_READING]
+
+SECRET = "7c3a-very-secret-session"
+EVENT_SECRET = "event-id-with-a-secret-in-it"
+
+# --- redirects ----------------------------------------------------------------------------------------------
+
+
+class Behind(Streams):
+    """Everything at `/mcp` is redirected to `/mcp/`."""
+
+    status = 307
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        if request.target == "/mcp":
+            await reply.status(self.status, location="/mcp/?a=b" if self.status == 308 else "/mcp/")
+        else:
+            await super().__call__(request, reply)
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_redirect_within_the_origin_is_followed_with_the_same_method(
+    playing: Playing, status: int
+) -> None:
+    mcp = Behind(
+        events(prime("p0", 1), progress(1, "e1"), end=How.RST),
+        events(progress(1, "e1"), answer(id="e2")),
+        standalone=events(note("a"), end=How.STALL),
+    )
+    mcp.status = status
+    async with playing(mcp) as (server, host):
+        assert await host.call() == Answer("done")
+        await host.until(lambda: host.heard)
+        reached = [r for r in server.requests if r.target.startswith("/mcp/")]
+        assert {r.rpc_method for r in reached} >= {"initialize", "notifications/initialized", "tools/call"}
+        assert all(r.session_id == "session-A" for r in reached if r.rpc_method != "initialize")
+        assert host.grades == ["proven"]
+    assert mcp.executed == ["charge"]
+    assert server.sent("DELETE")[-1].target.startswith("/mcp/")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_to_another_origin_is_never_followed_and_says_where_it_led(
+    playing: Playing, status: int
+) -> None:
+    async with FakeServer(ScriptedMcp()) as other:
+        target = other.url + "?token=1"
+        mcp = Streams(refuse(status, location=target), standalone=refuse(status, location=target))
+        async with playing(mcp) as (_, host):
+            got = await host.call()
+            assert got.code == CODE_NOT_EXECUTED
+            assert str(other.port) in got.text
+            assert "token" not in got.text
+            mcp.first = events(answer())
+            assert await host.call() == Answer("done")
+        assert other.requests == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+async def test_a_post_is_never_turned_into_a_get(playing: Playing, status: int) -> None:
+    mcp = Streams(refuse(status, location="/elsewhere"))
+    async with playing(mcp) as (server, host):
+        assert (await host.call()).code == CODE_NOT_EXECUTED
+        assert [r for r in server.requests if r.target == "/elsewhere"] == []
+
+
+@pytest.mark.parametrize("location", ["", "//[bad", "ftp://x/", "http://127.0.0.1:1@evil/", "\x7f", "/mcp"])
+async def test_an_odd_or_circular_location_is_an_answer(location: str) -> None:
+    mcp = Streams(refuse(307, location=location))
+    async with plainly(mcp, policy={"max_attempts": 2}) as (_, host):
+        assert (await host.call()).is_error
+        mcp.first = events(answer())
+        assert await host.call() == Answer("done")
+    assert len(mcp.executed) <= 20
+
+
+async def test_a_redirect_of_initialize_to_another_origin_gives_it_nothing() -> None:
+    async with FakeServer(ScriptedMcp()) as other:
+        mcp = ScriptedMcp(initialize=refuse(307, location=other.url))
+        async with plainly(mcp, start=False, headers={"authorization": "Bearer t"}) as (_, host):
+            params = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            }
+            assert "error" in await host.request("initialize", params)
+        assert other.requests == []
+
+
+# --- the session ID -----------------------------------------------------------------------------------------
+
+INCIDENTS: dict[str, Any] = {
+    "a quiet call": lambda: Streams(events(answer()), session=SECRET),
+    "proven": lambda: Streams(
+        events(prime(EVENT_SECRET, 1), progress(1, EVENT_SECRET + "1"), end=How.RST),
+        events(progress(1, EVENT_SECRET + "1"), answer(id=EVENT_SECRET + "2")),
+        session=SECRET,
+    ),
+    "broken": lambda: Streams(
+        events(prime("p0", 1), progress(1, EVENT_SECRET), end=How.RST),
+        for_ever(events(note("x", EVENT_SECRET + "9"))),
+        session=SECRET,
+    ),
+    "another session": lambda: Streams(events(answer(), session=SECRET + "-other"), session=SECRET),
+    "lost": lambda: Streams(refuse(404), session=SECRET),
+    "reset": lambda: Streams(steps(How.RST), session=SECRET),
+    "no HTTP": lambda: Streams(steps(b"nonsense\r\n\r\n", How.FIN), session=SECRET),
+    "notifications refused": lambda: Streams(events(answer()), session=SECRET, notify=refuse(500)),
+    "no standalone": lambda: Streams(events(answer()), session=SECRET, standalone=refuse(500)),
+    "DELETE reset": lambda: Streams(events(answer()), session=SECRET, delete=steps(How.RST)),
+    "the session ID as event ID": lambda: Streams(events(prime(SECRET), progress(1, SECRET)), session=SECRET),
+}
+
+
+@pytest.mark.parametrize("incident", INCIDENTS)
+async def test_the_session_id_is_in_no_text(incident: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor are event IDs. `httpx` and `httpcore` log no header values above their own trace level."""
+    caplog.set_level(logging.DEBUG)
+    said: list[str] = []
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(INCIDENTS[incident]()) as server:
+            async with plain_host(server.url) as host:
+                got = await host.call()
+                said += [repr(got), str(got.text), str(got.doubt)]
+                await host.request("ping")
+                said += [repr(host.read), repr(host.write)]
+            said += [repr(event) for event in host.told] + [str(event) for event in host.told]
+    assert server.sent("POST", "tools/call")[0].session_id == SECRET
+    ours = [r for r in caplog.records if r.name.startswith("mcp_client_guard")]
+    said += [r.getMessage() + repr(r.exc_info) for r in ours]
+    for text in said:
+        assert SECRET not in text
+        assert EVENT_SECRET not in text
+
+
+async def test_what_is_made_from_it_shows_it_nowhere() -> None:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp(session=SECRET)) as server:
+            async with plain_host(server.url) as host:
+                await host.call()
+                guard = Guard(server.url, headers={"authorization": SECRET})
+                connection = Connection(guard, plain_codec)
+                async with connection:
+                    for thing in (guard, connection, connection._machine, connection._machine.session):
+                        assert SECRET not in repr(thing)
+                    assert SECRET not in repr(connection._shell)
+
+
+async def test_a_fingerprint_is_keyed_and_tells_sessions_apart() -> None:
+    shown = []
+    for _ in range(2):
+        async with plainly(ScriptedMcp(session=SECRET)) as (_, host):
+            await host.call()
+        shown.append(host.told[0].session)
+    assert shown[0] != shown[1], "keyed anew for each guard: it cannot be looked up"
+
+
+async def test_a_doubt_names_the_session_by_its_fingerprint() -> None:
+    async with plainly(Streams(steps(How.RST), session=SECRET)) as (_, host):
+        got = await host.call()
+        assert isinstance(got.doubt, CallInDoubt)
+        assert got.doubt.session == host.told[0].session
+
+
+async def test_credentials_of_the_user_go_to_every_request_and_only_there() -> None:
+    async def first(call: Request, reply: Reply) -> None:
+        await reply.json(tool_result(call.rpc_id, "done"))
+
+    async with plainly(Streams(first), headers={"Authorization": "Bearer t"}) as (server, host):
+        assert await host.call() == Answer("done")
+    assert {r.header("authorization") for r in server.requests} == {"Bearer t"}
+    assert server.sent("DELETE")
