@@ -169,10 +169,7 @@ class World:
         fate = self._pick(which)
         if fate is None or fate.answered or fate.peer.stream not in self._known():
             return
-        if count % 2:
-            message = fate.peer.progress(self._serial)
-        else:
-            message = note("news")
+        message = fate.peer.progress(self._serial) if count % 2 else note("news")
         message["params"]["token"] = self._token("progress-" if count % 2 else "note-")
         self._log(fate.peer.stream, message)
 
@@ -360,7 +357,7 @@ class World:
             self._judge(fate)
 
     def _round(self) -> bool:
-        """The network carries whatever there is, and the server ends every call. Returns whether that was anything."""
+        """The network carries what there is, the server ends every call. Returns whether that was anything."""
         busy = False
         self._attach(0, 0)
         for number, fate in enumerate(list(self.fates.values())):
@@ -374,7 +371,7 @@ class World:
             self._flow(fate, 1000)
             if fate.peer.is_open and isinstance(fate.peer.order, Get):
                 attempt = fate.peer.order.delay.attempt
-                self.driver.now += min(0.1 * 2**min(attempt, 10), 10) if attempt else 0
+                self.driver.now += min(0.1 * 2 ** min(attempt, 10), 10) if attempt else 0
             self._check()
             busy = busy or len(self.driver.log) > before
         due = [t for t, at in self.driver.timers.items() if at <= self.driver.now]
@@ -469,7 +466,9 @@ class World:
         for token in self._undrained:
             if token and not self.faulty:
                 stream, position = self._positions[token]
-                assert str(stream) != moved.stream or position > reached, "S6: the cursor passed what was not drained"
+                assert str(stream) != moved.stream or position > reached, (
+                    "S6: the cursor passed what was not drained"
+                )
 
     def _check_post(self, post: Post) -> None:
         if "id" not in post.message or "method" not in post.message:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mcp_client_guard.core import calls, ledger, streams, trail, trial
 from mcp_client_guard.core.actions import Get, Save
 from mcp_client_guard.core.event_id import IdScheme, follows
+from mcp_client_guard.core.model import CursorMoved
 from mcp_client_guard.core.trail import Placement
 from mcp_client_guard.core.trial import PROVEN, Judged
 from tests.core.model_server import STEPS, Step, Variant, World
@@ -129,7 +130,7 @@ def _received_is_drained(self: Any, count: int) -> None:
         stream.undrained = 0
         rows = stream.trail.stored_rows(stream.trail.newest_number)
         if rows and stream.call is not None:
-            self.out.append(Save((streams.CursorMoved(1, stream.name, rows),)))
+            self.out.append(Save((CursorMoved(1, stream.name, rows),)))
 
 
 def _every_answer_is_the_newest_call_s(owing: Any) -> Any:

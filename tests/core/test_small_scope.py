@@ -1,0 +1,44 @@
+"""Every script of four steps, on each kind of server: what random scripts might miss in the small."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tests.core.model_server import Step, Variant, World
+
+# One call that has received its priming event and one message, as in the seeds.
+OPENING: list[Step] = [("call", 0, 0), ("serve", 0, 0), ("emit", 0, 1), ("deliver", 0, 5)]
+STEPS: list[Step] = [("emit", 0, 0), ("serve", 0, 0), ("deliver", 0, 0), ("cut", 0, 0), ("end", 0, 0)]
+LENGTH = 4
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant(),
+        Variant(inclusive=True),
+        Variant(primes=False, ids="shared"),
+        Variant(primes_again="before"),
+        Variant(primes_again="after", drops=True),
+    ],
+)
+def test_no_short_script_makes_the_guard_doubt_an_honest_server(variant: Variant) -> None:
+    for script in product(STEPS, repeat=LENGTH):
+        World(variant).run([*OPENING, *script])
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant(fault="trim", unknown="start"),
+        Variant(fault="fork", inclusive=True),
+        Variant(fault="reset", unknown="live", ids="shared"),
+        Variant(fault="reset", unknown="refuse"),
+        Variant(fault="empty"),
+    ],
+)
+def test_no_short_script_lets_a_dishonest_server_lose_anything_in_silence(variant: Variant) -> None:
+    for script in product([*STEPS, ("fault", 0, 2)], repeat=LENGTH):
+        World(variant).run([*OPENING, *script])

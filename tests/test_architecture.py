@@ -1,0 +1,189 @@
+"""The direction of imports, and the public names: what may know what (DESIGN §3)."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mcp_client_guard
+
+ROOT = Path(mcp_client_guard.__file__).parent
+PACKAGE = "mcp_client_guard"
+
+PUBLIC = {
+    "CallInDoubt",
+    "CallSettled",
+    "Connected",
+    "Disconnected",
+    "Discontinuity",
+    "DuplicateDropped",
+    "Event",
+    "Evidence",
+    "Grade",
+    "Guard",
+    "GuardError",
+    "GuardPolicy",
+    "MemoryStore",
+    "Outcome",
+    "Resumed",
+    "SQLiteStore",
+    "SessionLost",
+    "StoreDamaged",
+    "StoreError",
+    "StoreInUse",
+    "StoreOwnershipLost",
+    "StoreWriteError",
+}
+
+# What each part of the package may import of it, by prefix; the longest prefix that fits decides.
+MAY_KNOW = {
+    "core": {"core"},
+    "_errors": set[str](),
+    "stores": {"stores", "core.model", "_errors"},
+    "transports": {"transports", "core", "stores", "_errors"},
+    "_messages": {"core", "_errors"},
+    "_guard": {"core", "stores", "transports", "_errors", "_messages"},
+    "__init__": {"core", "stores", "_errors", "_guard"},
+    "testing": {""},
+    "adapters": {""},
+    "cli": {""},
+}
+
+# Each third-party package is imported where it is sealed in, and nowhere else.
+ONLY_IN = {
+    "mcp": ("_messages", "adapters", "cli", "testing"),
+    "httpx": ("transports.http", "adapters", "cli", "testing"),
+    "httpx_sse": ("transports.sse",),
+    "tenacity": ("transports.retry",),
+}
+
+NOT_IN_CORE = {
+    "time",
+    "random",
+    "secrets",
+    "uuid",
+    "datetime",
+    "logging",
+    "asyncio",
+    "threading",
+    "socket",
+    "sqlite3",
+    "os",
+    "io",
+    "pathlib",
+}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module by its name inside the package; a package's own by the package's name."""
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if len(parts) > 1 and parts[-1] == "__init__":
+            parts = parts[:-1]
+        yield ".".join(parts), path
+
+
+def imports(name: str, path: Path) -> Iterator[str]:
+    """What a module imports, absolute: `mcp_client_guard.core.model`, `anyio`, …"""
+    package = [PACKAGE, *name.split(".")]
+    if path.name != "__init__.py" or name == "__init__":
+        package = package[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{source}.{alias.name}"
+                yield whole if _is_module(whole) else source
+
+
+def _is_module(name: str) -> bool:
+    parts = name.split(".")
+    if parts[0] != PACKAGE:
+        return False
+    path = ROOT.joinpath(*parts[1:])
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def starts_with(name: str, prefix: str) -> bool:
+    return prefix == "" or name == prefix or name.startswith(f"{prefix}.")
+
+
+MODULES = list(modules())
+IDS = [name for name, _ in MODULES]
+
+
+@pytest.mark.parametrize(("name", "path"), MODULES, ids=IDS)
+def test_no_module_knows_what_it_may_not(name: str, path: Path) -> None:
+    part = next(p for p in sorted(MAY_KNOW, key=len, reverse=True) if starts_with(name, p))
+    for imported in imports(name, path):
+        if starts_with(imported, PACKAGE):
+            known = imported.removeprefix(PACKAGE).lstrip(".")
+            assert any(starts_with(known, allowed) for allowed in MAY_KNOW[part]), f"{name} imports {imported}"
+
+
+@pytest.mark.parametrize(("name", "path"), [m for m in MODULES if starts_with(m[0], "core")])
+def test_the_core_is_pure(name: str, path: Path) -> None:
+    """attrs and the standard library; no clock, randomness, log, task, socket or disk, and no `async`."""
+    for imported in imports(name, path):
+        top = imported.split(".")[0]
+        assert top in {PACKAGE, "attrs", "__future__"} or top in sys.stdlib_module_names, f"{name}: {imported}"
+        assert top not in NOT_IN_CORE, f"{name} imports {imported}"
+    awaits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+    assert not [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, awaits)]
+
+
+@pytest.mark.parametrize(("name", "path"), MODULES, ids=IDS)
+def test_each_third_party_package_is_sealed_in(name: str, path: Path) -> None:
+    for imported in imports(name, path):
+        allowed = ONLY_IN.get(imported.split(".")[0])
+        assert allowed is None or any(starts_with(name, a) for a in allowed), f"{name} imports {imported}"
+
+
+def test_the_ledger_knows_nothing_of_event_ids() -> None:
+    path = ROOT / "core" / "ledger.py"
+    known = {i.rsplit(".", 1)[-1] for i in imports("core.ledger", path)}
+    assert not known & {"trail", "trial", "event_id", "streams"}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "wrong"),
+    [
+        ("core.x", "from mcp_client_guard.transports import http", "mcp_client_guard.transports.http"),
+        ("core.x", "from ..transports.http import opened", "mcp_client_guard.transports.http"),
+        ("core.x", "from .. import _guard", "mcp_client_guard._guard"),
+        ("core.x", "def f():\n    import time", "time"),
+        ("core.x", "if TYPE_CHECKING:\n    import anyio.abc", "anyio.abc"),
+    ],
+)
+def test_the_walk_sees_every_kind_of_import(tmp_path: Path, name: str, code: str, wrong: str) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(code)
+    assert list(imports(name, path)) == [wrong]
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(mcp_client_guard.__all__) == PUBLIC
+    assert len(mcp_client_guard.__all__) == len(PUBLIC)
+    assert all(hasattr(mcp_client_guard, name) for name in PUBLIC)
+
+
+def test_the_core_imports_without_anything_but_attrs() -> None:
+    """Nothing above the core is loaded by it."""
+    import subprocess
+
+    program = (
+        "import sys, importlib.util, types\n"
+        f"package = types.ModuleType({PACKAGE!r}); package.__path__ = [{str(ROOT)!r}]\n"
+        f"sys.modules[{PACKAGE!r}] = package\n"
+        f"import {PACKAGE}.core.machine\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('anyio', 'asyncio', 'httpx', 'mcp', 'logging')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
