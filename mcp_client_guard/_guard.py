@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field
 
+from ._errors import StoreError
 from ._messages import Codec, sdk_codec
 from .core import report
 from .core.machine import Machine
@@ -161,7 +162,10 @@ class Guard:
             async with self._claiming:
                 if self._connections == [connection] and self._claim is not None:
                     claim, self._claim = self._claim, None
-                    await claim.release()
+                    try:
+                        await claim.release()
+                    except StoreError as error:  # the host is done: its own outcome is what it gets
+                        logger.warning("the key could not be given up: %s", error)
                 # Only now: until the key is free again, whoever connects must wait for the lock.
                 if connection in self._connections:
                     self._connections.remove(connection)
@@ -241,15 +245,20 @@ class Connection:
         assert self._write is not None
         self._write.close()  # what is sent from now on would never be answered
         try:
-            with anyio.CancelScope(shield=True):
-                await self._shell.close()
-            self._shell.inbox.close()
-            self._tasks.cancel_scope.cancel()
-            # The host's own error is not ours to wrap in a group: it goes on by itself.
-            await self._tasks.__aexit__(None, None, None)
+            await self._leave(self._shell, self._tasks)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._stack.aclose()
+
+    async def _leave(self, shell: StreamableHttp, tasks: TaskGroup) -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                await shell.close()
+        finally:
+            shell.inbox.close()
+            tasks.cancel_scope.cancel()
+            # The host's own error is not ours to wrap in a group: it goes on by itself.
+            await tasks.__aexit__(None, None, None)
 
     def _sender(self, codec: Codec) -> Callable[[Any], Any]:
         shell = self._shell

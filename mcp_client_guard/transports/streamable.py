@@ -125,7 +125,7 @@ class StreamableHttp:
             for end in self._ends:
                 await self._end_session(end)
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-            await self._save(())
+            await self._save_group()
 
     # Between the core and the world.
 

@@ -323,3 +323,23 @@ def answer_of_nobody(event_id: str) -> Any:
     return lambda call: chunk(
         sse_event(notification("notifications/message", level="info", data="x"), id=event_id)
     )
+
+
+async def test_a_cancelled_receive_loses_nothing() -> None:
+    async def first(call: Request, reply: Reply) -> None:
+        await reply.open_sse()
+        for n in range(60):
+            await reply.event(note_of(n, 1))
+            await anyio.lowlevel.checkpoint()
+        await reply.event(tool_result(call.rpc_id, "done"))
+        await reply.finish()
+
+    async with plainly(Streams(first), listen=False, start=False) as (_, host):
+        read = await start_without_listening(host)
+        await host.post("tools/call", {"name": "charge"})
+        got: list[Any] = []
+        while not got or "result" not in got[-1]:
+            with anyio.CancelScope() as scope:
+                scope.deadline = anyio.current_time() + 0.0005 * (len(got) % 3)
+                got.append(await read.receive())
+        assert [m["params"]["data"].split()[0] for m in got[:-1]] == [str(n) for n in range(60)]
