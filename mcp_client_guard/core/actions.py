@@ -16,6 +16,7 @@ class TimerKind(Enum):
     WITNESS = auto()
     RECHECK = auto()
     CONFIRM = auto()
+    CLOSING = auto()
     REFRESH = auto()
 
 

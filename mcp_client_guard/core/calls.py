@@ -158,6 +158,9 @@ class Calls:
         if call is None:
             self._waiting = deque(w for w in self._waiting if w.message["id"] != params.get("requestId"))
             return
+        self.streams.conclude(call)
+        if not call.in_flight:
+            return
         self.streams.cancel(call)
         if not call.stateless:
             message = {**sent.message, "params": {**params, "requestId": call.wire_id}}
@@ -336,6 +339,8 @@ class Calls:
     def deadline(self, wire_id: int) -> None:
         """The guard's own deadline for a request has passed."""
         call = self.ledger.owing(wire_id)
+        if call is not None:
+            self.streams.conclude(call)
         if call is None or not call.in_flight:
             return
         self.streams.cancel(call)
@@ -373,6 +378,8 @@ class Calls:
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
         self._waiting.clear()
+        for call in self.ledger.in_flight():
+            self.streams.conclude(call)
         for call in self.ledger.in_flight():
             self._settle(call, Outcome.IN_DOUBT, "the host closed the connection")
         self.session.move(SessionStep.CLOSED)

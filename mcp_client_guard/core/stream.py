@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
@@ -11,6 +12,9 @@ from .model import JSON
 from .state import STREAM, StreamState, StreamStep, step
 from .trail import Trail
 from .trial import Trial
+
+if TYPE_CHECKING:
+    from .closing import LastLook
 
 STANDALONE = 0
 """Number of the standalone GET stream; other streams are numbered by the wire ID of what opened them."""
@@ -76,8 +80,21 @@ class Stream:
     drained_row: int = 0
     stored: bool = False
     """A cursor of this stream is in the store."""
+    resumed_from: str | None = field(default=None, repr=False)
+    """The `Last-Event-ID` of the last resume."""
+    primed_on: int = 0
+    """The last connection on which a priming event was placed."""
+    last_look: LastLook | None = None
     doubtful: bool = False
     """Its last resume was not proven: a foreign message breaks it."""
+
+    @property
+    def may_have_tail(self) -> bool:
+        """Whether the present connection is a resume that may have gone on from its replay to a live tail.
+
+        Servers that prime their streams prime again between the two; of the others it cannot be told.
+        """
+        return self.resumed and self.primed_on in (0, self.connection)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,92 @@
+"""The last look of a resumed stream: is its answer all that is missing?
+
+A server may drop what it emits between its replay and its live tail (SDK 1.30 and FastMCP 4 do: an event that
+comes just then is in their log, and is never sent). So an answer that came on a live tail is held while the
+stream is resumed once more from where it was resumed before: what the log holds comes again up to the answer.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from .actions import CancelTimer, Delay, Get, Hangup, SetTimer, Timer, TimerKind
+from .inputs import EventReceived
+from .ledger import Call
+from .messages import messages_of
+from .stream import Stream
+from .trials import Trials
+
+_CLOSING_SECONDS = 1.0
+_LONGEST_WAIT_MS = 2000
+"""With a longer `retry:` the answer is not held: it would come too late."""
+
+
+@define(eq=False, repr=False)
+class LastLook:
+    """An answer that is held, and what comes before it."""
+
+    answer: EventReceived
+    missed: list[EventReceived] = field(factory=list)
+    """Events never received before, that stand before the answer and after everything that was."""
+    overtaken: list[EventReceived] = field(factory=list)
+    """The same, but a later event was delivered already: too late to deliver them in order (S3)."""
+
+
+@define(eq=False, repr=False)
+class Closing(Trials):
+    """Holds the answer of a resumed stream for one last look at the log."""
+
+    def _is_held(self, stream: Stream, event: EventReceived) -> bool:
+        """Whether this event is an answer that came on a live tail; if so, it is held."""
+        last_event_id, call = stream.resumed_from, stream.call
+        if last_event_id is None or call is None or not call.in_flight or event.event_id is None:
+            return False
+        if last_event_id not in self.index:
+            # The trail no longer reaches back to where the look would begin: old events would seem new.
+            return False
+        answers = any(self.calls.owed(stream, m) is call for m in messages_of(event.body))
+        if not answers or not stream.may_have_tail or (stream.retry_ms or 0) > _LONGEST_WAIT_MS:
+            return False
+        self._cancel_timers(stream)
+        self.out.append(Hangup(stream.connection))
+        self._new_connection(stream)
+        stream.last_look = LastLook(event)
+        self.out.append(SetTimer(self._closing_timer(stream), _CLOSING_SECONDS + (stream.retry_ms or 0) / 1000))
+        headers = {**self._get_headers(stream), "last-event-id": last_event_id}
+        delay = Delay(0, stream.retry_ms)
+        self.out.append(Get(stream.number, stream.connection, headers, delay, last_event_id))
+        return True
+
+    def _look(self, stream: Stream, look: LastLook, event: EventReceived) -> None:
+        if event.event_id == look.answer.event_id:
+            self._conclude(stream, complete=True)
+        elif not messages_of(event.body):
+            return
+        elif stream.trail.holds(event.event_id, event.data):
+            look.overtaken += look.missed
+            look.missed.clear()
+        elif len(look.missed) + len(look.overtaken) < self.policy.max_held:
+            look.missed.append(event)
+        else:
+            self._conclude(stream, complete=False)
+
+    def _conclude(self, stream: Stream, *, complete: bool) -> None:
+        """Deliver the answer that is held; what was missed before it, too, if the look was complete."""
+        look, stream.last_look = stream.last_look, None
+        assert look is not None
+        self.out.append(CancelTimer(self._closing_timer(stream)))
+        if complete and look.overtaken:
+            why = "the server left out events between its replay and its live tail"
+            self._report_loss(stream, why, look.overtaken[0])
+        for event in [*(look.missed if complete else ()), look.answer]:
+            if self._streams.get(stream.number) is stream:
+                self._place(stream, event)
+
+    def conclude(self, call: Call) -> None:
+        """Deliver the answer of this request now, if one is held."""
+        stream = self._streams.get(call.wire_id)
+        if stream is not None and stream.last_look is not None:
+            self._conclude(stream, complete=False)
+
+    def _closing_timer(self, stream: Stream) -> Timer:
+        return Timer(TimerKind.CLOSING, stream.number, stream.connection)

@@ -1,0 +1,89 @@
+"""Where an event belongs: new, a duplicate, or the end of what this stream can be believed."""
+
+from __future__ import annotations
+
+from attrs import define
+
+from .actions import Hangup, Report
+from .calls import Taken
+from .inputs import UNREADABLE, EventReceived
+from .messages import messages_of
+from .registry import Registry
+from .report import Resumed, UnreadableDropped
+from .state import StreamState, StreamStep
+from .stream import Stream
+from .trail import Placement
+from .trial import Trial, broken
+
+
+@define(eq=False, repr=False)
+class Placing(Registry):
+    """Places what comes on a stream, and breaks a stream that contradicts itself."""
+
+    def _place(self, stream: Stream, event: EventReceived) -> None:
+        messages = messages_of(event.body)
+        carried = bool(messages)
+        trail = stream.trail
+        if event.event_id is None and not trail.rows:
+            placement = Placement.UNKNOWN
+        elif event.event_id is not None and event.event_id == self.session.session_id:
+            placement = Placement.AMBIGUOUS
+        else:
+            placement = trail.place(event.event_id, event.data, carried, event.connection)
+        if placement is Placement.DUPLICATE:
+            self._drop_duplicate(stream, event, carried)
+            return
+        if placement is Placement.GAP or placement is Placement.CONFLICT:
+            self._break(stream, placement.value, event)
+            return
+        if placement is Placement.AMBIGUOUS:
+            trail.identifies_nothing()
+            self._drop_stored(stream)
+        if placement is Placement.NEXT and not carried:
+            stream.primed_on = event.connection
+        if not stream.progressed and (carried or placement is Placement.NEXT):
+            stream.progress()
+        if event.body is UNREADABLE:
+            self.out.append(Report(UnreadableDropped(stream.name, "not JSON")))
+        if event.name != "message":
+            return
+        for message in messages:
+            taken = self.calls.take(stream, message, direct=not stream.resumed)
+            if taken is Taken.ORPHAN and stream.doubtful and stream.state is StreamState.OPEN:
+                self._break(stream, "a message that belongs to no request of this session", event)
+                return
+
+    def _take_owed(self, stream: Stream, trial: Trial) -> bool:
+        """A held answer that a request waits for settles it, whatever the resume is worth."""
+        for event in trial.held:
+            for message in messages_of(event.body):
+                if self.calls.owed(stream, message) is not None:
+                    self.calls.take(stream, message)
+        return self._streams.get(stream.number) is not stream
+
+    def _take_first(self, stream: Stream, first: EventReceived) -> bool:
+        return self._take_owed(stream, Trial(stream.trail, "", None, held=[first]))
+
+    def _break(
+        self, stream: Stream, why: str, first: EventReceived | None = None, trial: Trial | None = None
+    ) -> None:
+        """Never repaired in place: the loss is reported, the cursor dropped, the request reconciled."""
+        trial = trial or stream.trial
+        stream.trial = None
+        stream.move(StreamStep.CONTRADICTED)
+        self._cancel_timers(stream)
+        if stream.resumed:
+            self.out.append(Report(Resumed(stream.name, broken(why))))
+        self._report_loss(stream, why, first)
+        self._drop_cursor(stream)
+        if trial is not None and self._take_owed(stream, trial):
+            return
+        if first is not None and trial is None and self._take_first(stream, first):
+            return
+        if stream.call is not None:
+            self._give_up(stream, why)
+            return
+        self.out.append(Hangup(stream.connection))
+        stream.attempts += 1
+        stream.move(StreamStep.CUT)
+        self._get(stream, self._delay(stream))

@@ -1,0 +1,239 @@
+"""Every stream of one connection: opened, hung up, finished; what was delivered of it, and what is stored."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from .actions import NO_DELAY, CancelTimer, Delay, Deliver, Get, Hangup, Post, Report, Save, Timer, TimerKind
+from .inputs import EventReceived
+from .ledger import Call
+from .model import JSON, CursorDropped, CursorMoved, fingerprint
+from .policy import GuardPolicy
+from .report import Discontinuity, DuplicateDropped
+from .session import Session
+from .state import SessionState, StreamState, StreamStep
+from .stream import STANDALONE, Stream, StreamKind
+from .trail import Index, Trail
+from .trial import Trial
+
+if TYPE_CHECKING:
+    from .actions import Action
+    from .calls import Calls
+
+_CAP = 10.0
+_STANDALONE_CAP = 60.0
+_KEPT_TRAILS = 64
+
+
+@define(eq=False, repr=False)
+class Registry:
+    """The ground that the judging of streams stands on. Judges nothing itself."""
+
+    policy: GuardPolicy
+    session: Session
+    out: list[Action]
+    calls: Calls = field(init=False)
+    index: Index = field(factory=dict, init=False)
+    _streams: dict[int, Stream] = field(factory=dict, init=False)
+    _finished: deque[Trail] = field(factory=deque, init=False)
+    """Trails of finished streams: the TypeScript reference server replays their events on other streams."""
+    _undrained: deque[tuple[Stream | None, int]] = field(factory=deque, init=False)
+    _connections: int = field(default=0, init=False)
+    _refreshed_at: float | None = field(default=None, init=False)
+    _ping: Call | None = field(default=None, init=False)
+
+    def post_call(self, call: Call, message: JSON, headers: Mapping[str, str]) -> None:
+        """Send a request."""
+        stream = self._new_stream(call.wire_id, StreamKind.CALL, call.method)
+        stream.call = call
+        self._post(stream, message, headers)
+
+    def post_note(self, number: int, method: str, message: JSON, headers: Mapping[str, str]) -> int:
+        """Send what has no answer: a notification, or the host's answer to a request of the server's."""
+        self._post(self._new_stream(number, StreamKind.NOTE, method), message, headers)
+        return number
+
+    def open_standalone(self) -> None:
+        """Open the stream for what belongs to no request (2025-11-25 transports, Listening)."""
+        if STANDALONE in self._streams:
+            return
+        stream = self._new_stream(STANDALONE, StreamKind.STANDALONE, "")
+        self._get(stream, NO_DELAY)
+
+    def close_standalone(self) -> None:
+        stream = self._streams.get(STANDALONE)
+        if stream is not None:
+            self._finish(stream)
+
+    def finish_call(self, wire_id: int, by: Stream) -> None:
+        """This request has its answer, which came on the stream `by`: nothing more is owed on its own."""
+        if self._streams.get(wire_id) is by:
+            self._finish(by, linger=not by.resumed)
+
+    def abandon_call(self, wire_id: int) -> None:
+        """Nothing of this request may leave, or be read, any more."""
+        self._finish(self._streams[wire_id])
+
+    def cancel(self, call: Call) -> None:
+        """Stop resuming for this request; an answer on its present connection may still come."""
+        stream = self._streams.get(call.wire_id)
+        if stream is not None and (stream.state is StreamState.LOST or call.stateless):
+            self._finish(stream)
+
+    def forget_session(self, opener: Stream) -> None:
+        """A new session begins: nothing of the old one may be matched in it, no cursor sent in it (S13)."""
+        for stream in list(self._streams.values()):
+            if stream.kind is StreamKind.STANDALONE:
+                self._finish(stream)
+            elif stream.call is not None and stream is not opener and self.session.incarnation:
+                self._give_up(stream, "a new session began before it was answered")
+        self.index.clear()
+        self._finished.clear()
+
+    def close(self) -> None:
+        for stream in list(self._streams.values()):
+            self._finish(stream)
+
+    def current(self, number: int, connection: int) -> Stream | None:
+        """The stream, if this connection still speaks for it."""
+        stream = self._streams.get(number)
+        return stream if stream is not None and stream.connection == connection else None
+
+    def deliver(self, stream: Stream | None, message: JSON) -> None:
+        """Hand a message to the host."""
+        if stream is not None:
+            stream.messages += 1
+            stream.undrained += 1
+            self._undrained.append((stream, stream.trail.newest_number))
+        else:
+            self._undrained.append((None, 0))
+        self.out.append(Deliver(message))
+
+    def drained(self, count: int) -> None:
+        """The host took `count` messages: the cursors on disk may follow (S6)."""
+        touched: dict[int, Stream] = {}
+        for _ in range(min(count, len(self._undrained))):
+            stream, row = self._undrained.popleft()
+            if stream is not None:
+                stream.undrained -= 1
+                stream.drained_row = row
+                touched[stream.number] = stream
+        following = next(((s, row) for s, row in self._undrained if s is not None), None)
+        if following is not None and following[0].drained_row == following[1]:
+            # A batch, half drained: its event counts only with the last message of it.
+            following[0].drained_row -= 1
+        records = tuple(
+            CursorMoved(self.session.incarnation, stream.name, rows)
+            for stream in touched.values()
+            if self._streams.get(stream.number) is stream and (rows := self._storable(stream))
+        )
+        if records:
+            self.out.append(Save(records))
+
+    def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
+        trail = Trail(self.index, self.policy.trail_size, self.policy.id_scheme)
+        stream = Stream(number, kind, trail, method=method)
+        self._streams[number] = stream
+        return stream
+
+    def _post(self, stream: Stream, message: JSON, headers: Mapping[str, str]) -> None:
+        stream.message = message
+        stream.headers = {**self.session.headers(stream.method), **headers}
+        self._post_again(stream, NO_DELAY)
+
+    def _post_again(self, stream: Stream, delay: Delay) -> None:
+        self._new_connection(stream)
+        self.out.append(Post(stream.number, stream.connection, stream.message, stream.headers, delay))
+
+    def _get(self, stream: Stream, delay: Delay) -> None:
+        """Open by GET: from the resume point if there is one, else afresh."""
+        point = stream.trail.resume_point(exact=stream.exact)
+        self._new_connection(stream)
+        stream.resumed = point is not None
+        headers = self._get_headers(stream)
+        if point is None:
+            self._drop_cursor(stream)
+        else:
+            headers["last-event-id"] = point.last_event_id
+            stream.resumed_from = point.last_event_id
+            stream.trial = Trial(stream.trail, point.last_event_id, point.witness, stream.after_silence)
+        last = point.last_event_id if point else None
+        self.out.append(Get(stream.number, stream.connection, headers, delay, last))
+
+    def _get_headers(self, stream: Stream) -> dict[str, str]:
+        if stream.method != "initialize":
+            return self.session.headers("")
+        # Its stream belongs to the session it offers, of which nothing else is known yet.
+        return {"mcp-session-id": stream.offered_session_id} if stream.offered_session_id else {}
+
+    def _new_connection(self, stream: Stream) -> None:
+        self._connections += 1
+        stream.connection = self._connections
+        stream.answered = stream.witnessed = stream.progressed = False
+        stream.opened_at = stream.trial = None
+        stream.messages_before = stream.messages
+
+    def _finish(self, stream: Stream, *, linger: bool = False) -> None:
+        stream.move(StreamStep.FINISHED)
+        self._streams.pop(stream.number, None)
+        self._cancel_timers(stream)
+        self._drop_stored(stream)
+        self.out.append(Hangup(stream.connection, linger))
+        if stream.trail.rows:
+            self._finished.append(stream.trail)
+            if len(self._finished) > _KEPT_TRAILS:
+                self._finished.popleft().clear()
+
+    def _give_up(self, stream: Stream, why: str) -> None:
+        assert stream.call is not None
+        self.calls.in_doubt(stream.call, why)
+        self._finish(stream)
+
+    def _cancel_timers(self, stream: Stream) -> None:
+        if stream.resumed:
+            for kind in (TimerKind.WITNESS, TimerKind.RECHECK):
+                self.out.append(CancelTimer(Timer(kind, stream.number, stream.connection)))
+
+    def _delay(self, stream: Stream, at_least: float = 0.0) -> Delay:
+        cap = _STANDALONE_CAP if stream.kind is StreamKind.STANDALONE else _CAP
+        return Delay(max(stream.attempts, stream.barren, stream.hasty), stream.retry_ms, at_least, cap)
+
+    def _storable(self, stream: Stream) -> Any:
+        if not stream.trail.identifies or stream.trail.cursor is None:
+            return ()
+        up_to = stream.drained_row if stream.undrained else stream.trail.newest_number
+        rows = stream.trail.stored_rows(up_to)
+        stream.stored = stream.stored or bool(rows)
+        return rows
+
+    def _report_loss(self, stream: Stream, why: str, first: EventReceived | None = None) -> None:
+        last_good = self._shown(stream.trail.cursor) if stream.trail.cursor else None
+        first_seen = self._shown(first.event_id) if first is not None and first.event_id else None
+        self.out.append(Report(Discontinuity(stream.name, why, last_good, first_seen)))
+
+    def _drop_cursor(self, stream: Stream) -> None:
+        stream.trail.clear()
+        stream.no_longer_exact()
+        self._drop_stored(stream)
+
+    def _drop_stored(self, stream: Stream) -> None:
+        if stream.stored:
+            stream.stored = False
+            self.out.append(Save((CursorDropped(self.session.incarnation, stream.name),)))
+
+    def _drop_duplicate(self, stream: Stream, event: EventReceived, carried: bool) -> None:
+        if carried:
+            self.out.append(Report(DuplicateDropped(stream.name, self._shown(event.event_id))))
+
+    def _send_ping(self) -> None:
+        """Ask whether the session still answers; one at a time."""
+        if self._ping is not None or self.session.state is not SessionState.LIVE:
+            return
+        self._ping = self.calls.ping()
+
+    def _shown(self, event_id: str | None) -> str:
+        return fingerprint(event_id, self.session.salt)

@@ -1,0 +1,209 @@
+"""The trial of a resumed stream, from its answer to a judgement, and what follows from that."""
+
+from __future__ import annotations
+
+from attrs import define
+
+from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
+from .inputs import Answered, EventReceived
+from .messages import messages_of
+from .model import Evidence, Grade
+from .placing import Placing
+from .report import RefreshSuggested, Resumed
+from .state import SessionState, StreamState, StreamStep
+from .stream import STANDALONE, Stream, StreamKind
+from .trial import PROVEN, WITNESS_MISSING, Judged, Trial, Weight
+
+_RECHECK_CAP = 60.0
+_REFRESH_EVERY = 60.0
+_UNWITNESSED_ENDS = 4
+_LISTS = ("tools", "prompts", "resources")
+
+
+@define(eq=False, repr=False)
+class Trials(Placing):
+    """Judges resumes (DESIGN §4)."""
+
+    def _begin_trial(self, stream: Stream, told: Answered) -> None:
+        trial = stream.trial
+        assert trial is not None
+        stream.move(StreamStep.RESUMED)
+        if told.resumed and trial.is_exact:
+            self._judge(
+                stream,
+                trial,
+                Judged(Evidence(Grade.CONSISTENT, "the server says resumed: true"), False),
+                None,
+            )
+            return
+        timer = Timer(TimerKind.WITNESS, stream.number, stream.connection)
+        self.out.append(SetTimer(timer, self.policy.witness_timeout))
+
+    def _resumed_event(self, stream: Stream, event: EventReceived) -> None:
+        body = event.body
+        if not isinstance(body, dict) or stream.trial is None:
+            return
+        if body.get("resumed") is False:
+            self._break(stream, "the server says resumed: false")
+        elif body.get("resumed") is True and stream.trial.is_exact:
+            evidence = Evidence(Grade.CONSISTENT, "the server says resumed: true")
+            self._judge(stream, stream.trial, Judged(evidence, fits=False), None)
+
+    def _weigh(self, stream: Stream, trial: Trial, event: EventReceived) -> None:
+        carried = bool(messages_of(event.body)) and event.name == "message"
+        verdict = trial.weigh(event, carried)
+        if isinstance(verdict, Judged):
+            if verdict.evidence is PROVEN:
+                self._drop_duplicate(stream, event, carried)
+            self._judge(stream, trial, verdict, event)
+        elif verdict is Weight.HOLD:
+            trial.hold(event)
+            if len(trial.held) > self.policy.max_held or trial.held_bytes > 2 * self.policy.max_event_size:
+                self._break(stream, f"no witness among {len(trial.held)} events", trial.held[0], trial)
+        elif carried:
+            self._drop_duplicate(stream, event, carried)
+        elif event.event_id is not None and event.event_id not in self.index:
+            # Progress, but no cursor: a server may prime before its replay, and what it mints then stands in
+            # its log after what it is about to replay.
+            stream.progress()
+
+    def _judge(self, stream: Stream, trial: Trial, judged: Judged, event: EventReceived | None) -> None:
+        """End a trial."""
+        evidence = judged.evidence
+        if evidence.grade is Grade.BROKEN:
+            self._break(stream, evidence.why, event, trial)
+            return
+        connection = stream.connection
+        stream.trial = None
+        stream.move(StreamStep.JUDGED)
+        self.out.append(CancelTimer(Timer(TimerKind.WITNESS, stream.number, stream.connection)))
+        self.out.append(Report(Resumed(stream.name, evidence)))
+        if evidence == WITNESS_MISSING:
+            # The witness is the event that a server with our log cannot but send (S4).
+            self._report_loss(stream, evidence.why, event)
+            stream.no_longer_exact()
+        stream.doubtful = evidence.grade is Grade.UNVERIFIED
+        if evidence is PROVEN:
+            self._proven(stream)
+        elif stream.kind is StreamKind.STANDALONE:
+            self._drop_cursor(stream)
+            self._refresh(stream.opened_at or 0.0)
+        elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
+            self._settle_unverified(stream, trial, event)
+            return
+        since = stream.trail.newest_number
+        fitting = [*trial.held, event] if event is not None and judged.fits else trial.held
+        for held in fitting:
+            # One that breaks the stream, or finishes it, is the last of its connection.
+            if self.current(stream.number, connection) is not stream:
+                return
+            self._place(stream, held)
+        if trial.held and trial.witness is not None and evidence is PROVEN:
+            stream.trail.came_before(trial.witness, since)
+        self._arm_recheck(stream)
+
+    def _proven(self, stream: Stream) -> None:
+        stream.no_longer_exact()
+        stream.witnessed = True
+        stream.attempts = stream.fruitless = stream.unwitnessed = stream.server_errors = 0
+        stream.fruitless_since = None
+        stream.trail.replay_expected()
+
+    def _settle_unverified(self, stream: Stream, trial: Trial, event: EventReceived | None) -> None:
+        if event is not None:
+            trial.held.append(event)
+        if not self._take_owed(stream, trial):
+            self._give_up(stream, "its stream came back without the event that would prove it is the same")
+
+    def _witness_overdue(self, stream: Stream) -> None:
+        trial = stream.trial
+        if trial is None:
+            return
+        if trial.held:
+            self._break(stream, "unknown events and no witness", trial.held[0], trial)
+        elif trial.witness is not None:
+            stream.exact = stream.after_silence = True
+            self._reopen(stream, Delay(0, stream.retry_ms))
+        else:
+            self._judge(stream, trial, Judged(trial.unproven, fits=False), None)
+
+    def _trial_cut(self, stream: Stream, trial: Trial, *, clean: bool) -> bool:
+        """The connection ended before the trial did. Returns whether that ended the stream, too."""
+        if trial.held:
+            stream.unwitnessed += _UNWITNESSED_ENDS if clean else 1
+            if stream.unwitnessed >= _UNWITNESSED_ENDS or self._holds_answer(stream, trial):
+                self._break(stream, "the stream ended with unknown events and no witness", trial.held[0], trial)
+                return True
+            self._take_owed(stream, trial)
+            return False
+        if not clean:
+            return False
+        if trial.witness is not None:
+            stream.exact = stream.after_silence = True
+            return False
+        if not trial.after_silence:
+            return False
+        self._judge(stream, trial, Judged(WITNESS_MISSING, fits=False), None)
+        return self._streams.get(stream.number) is not stream
+
+    def _holds_answer(self, stream: Stream, trial: Trial) -> bool:
+        """Whether the answer to this very request is held: then there will be no other resume to prove."""
+        messages = (m for event in trial.held for m in messages_of(event.body))
+        return stream.call is not None and any(self.calls.owed(stream, m) is stream.call for m in messages)
+
+    def _reopen(self, stream: Stream, delay: Delay) -> None:
+        """Close the present connection and open another for the same stream."""
+        call = stream.call
+        if call is not None and (stream.trail.cursor is None or not call.in_flight):
+            # A GET without a cursor would open another stream; a cancelled request is not resumed.
+            self._give_up(stream, "its stream has no cursor any more")
+            return
+        self._cancel_timers(stream)
+        self.out.append(Hangup(stream.connection))
+        stream.move(StreamStep.CUT)
+        self._get(stream, delay)
+
+    def _arm_recheck(self, stream: Stream) -> None:
+        """Servers lose what falls between replay and live tail: look again if nothing comes."""
+        if self._streams.get(stream.number) is not stream or stream.call is None or not stream.resumed:
+            return
+        stream.recheck_mark = stream.messages
+        seconds = min(self.policy.recheck * 2**stream.rechecks, max(_RECHECK_CAP, self.policy.recheck))
+        seconds = max(seconds, (stream.retry_ms or 0) / 1000)
+        self.out.append(SetTimer(Timer(TimerKind.RECHECK, stream.number, stream.connection), seconds))
+
+    def _recheck(self, stream: Stream) -> None:
+        waits = stream.call is not None and stream.call.in_flight
+        if stream.state is not StreamState.OPEN or stream.trail.cursor is None or not waits:
+            return
+        if stream.messages != stream.recheck_mark:
+            stream.rechecks = 0
+            self._arm_recheck(stream)
+            return
+        stream.rechecks = min(stream.rechecks + 1, 8)
+        self._reopen(stream, NO_DELAY)
+
+    def refresh_due(self, at: float) -> None:
+        """A refresh that had to wait is due, unless the session is gone meanwhile."""
+        if self.session.state is SessionState.LIVE:
+            self._refresh(at)
+
+    def _refresh(self, at: float) -> None:
+        """Tell the host to read its lists again: at most once a minute; one that comes too soon waits."""
+        since = at - self._refreshed_at if self._refreshed_at is not None else _REFRESH_EVERY
+        if since < _REFRESH_EVERY:
+            self.out.append(SetTimer(Timer(TimerKind.REFRESH, STANDALONE), _REFRESH_EVERY - since))
+            return
+        self._refreshed_at = at
+        sent = [
+            {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"}
+            for name in _LISTS
+            if name in self.session.capabilities
+        ]
+        for uri in sorted(self.calls.subscriptions):
+            params = {"uri": uri}
+            sent.append({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params})  # type: ignore[dict-item]
+        for message in sent:
+            self.deliver(None, message)
+        if sent:
+            self.out.append(Report(RefreshSuggested(tuple(m["method"] for m in sent))))
