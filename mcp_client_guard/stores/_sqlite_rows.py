@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
-from mcp_client_guard.core.model import assert_never
 
 from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
@@ -23,6 +22,7 @@ from mcp_client_guard.core.model import (
     Seen,
     SessionEnded,
     SessionOpened,
+    assert_never,
 )
 from mcp_client_guard.stores import StoredCall, StoredSession
 from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, Keep

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 
 from attrs import define, evolve, field
-from mcp_client_guard.core.model import assert_never
 
 from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost, StoreWriteError
 from mcp_client_guard.core.model import (
@@ -19,6 +18,7 @@ from mcp_client_guard.core.model import (
     Seen,
     SessionEnded,
     SessionOpened,
+    assert_never,
 )
 from mcp_client_guard.stores import StoredCall, StoredSession
 from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, Keep
