@@ -23,7 +23,7 @@ from mcp_client_guard.core.inputs import UNREADABLE, EventReceived
 _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = b"\n\n"
 _COMMON = re.compile(
-    rb"(?:event: ?message\n)?(?:id: ?([^\n\0]+)\n)?(?:event: ?message\n)?data: ?([^\n]+)", re.ASCII
+    rb"(?:event: ?message\n)?(?:id: ?([^ \n\0][^\n\0]*)\n)?(?:event: ?message\n)?data: ?([^ \n][^\n]*)", re.ASCII
 )
 _EMPTY_ID = re.compile(r"^id(?:: ?)?$", re.MULTILINE)
 _DIGITS = re.compile(r"^retry: ?([0-9]{1,15})$", re.MULTILINE)
@@ -101,7 +101,9 @@ class EventReader:
         text = block.decode("utf-8", "replace").strip("\n")
         sse = next(httpx_sse.EventSource(_Block(text)).iter_sse(), None)  # type: ignore[arg-type]
         if sse is None:
-            return None
+            # httpx-sse has nothing to dispatch; an empty `id:` alone still takes the cursor away.
+            reset = _EMPTY_ID.search(text) is not None
+            return EventReceived(self.stream, self.connection, None, b"", None, resets_id=True) if reset else None
         resets = not sse.id and _EMPTY_ID.search(text) is not None
         if not sse.id and not resets and not sse.data and sse.retry is None:
             return None

@@ -152,13 +152,14 @@ HONEST = {
 
 @pytest.mark.parametrize("replay", HONEST)
 async def test_an_honest_replay_of_any_kind_is_proven_without_alarm(playing: Playing, replay: str) -> None:
-    mcp = Streams(events(*TWO_SEEN, end=How.RST), events(*HONEST[replay]))
+    """An answer that came on the live tail is held for one last look at the log, so it may be asked for twice."""
+    mcp = Streams(events(*TWO_SEEN, end=How.RST), for_ever(events(*HONEST[replay])))
     async with playing(mcp) as (server, host):
         assert await host.call() == Answer("done")
         await host.saw(1, 2, 3)
-        assert host.grades == ["proven"]
+        assert set(host.grades) == {"proven"}
         assert not host.of(Discontinuity)
-        assert resumed_after(server) == ["e1"]
+        assert resumed_after(server) in (["e1"], ["e1", "e1"])
 
 
 async def test_a_server_that_goes_live_only_is_a_reported_loss(playing: Playing) -> None:

@@ -96,6 +96,9 @@ TORTURE: dict[str, bytes] = {
     "a data line without a colon": b'id: 1\ndata\ndata: {"a":1}\n\n',
     "empty data": b"id: 1\ndata:\n\ndata: " + A + b"\n\n",
     "data without a colon alone": b"id: 1\ndata\n\n",
+    "an empty ID and nothing else": b"id: 1\ndata: " + A + b"\n\nid:\n\ndata: " + B + b"\n\nid\n\n",
+    "a space for data": b"id: 1\ndata: \n\nid: 2\ndata:  \n\n",
+    "a space for an ID": b"id: 1\ndata: " + A + b"\n\nid: \ndata: " + B + b"\n\nid:  \ndata: " + A + b"\n\n",
     "event: ping": b"event: ping\ndata: {}\n\ndata: " + A + b"\n\n",
     "event: message": b"event: message\nid: 1\ndata: " + A + b"\n\n",
     "an event line without a value": b"event\nid: 1\ndata: " + A + b"\n\n",
@@ -172,7 +175,7 @@ PIECES = [
 ]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=400)
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.data())
 @example([b"data", b"\r", b"\n", b"\r", b"\n"], None)
 def test_the_reader_agrees_with_the_standard_for_any_bytes(pieces: list[bytes], data: Any) -> None:
