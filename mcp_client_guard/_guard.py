@@ -132,18 +132,12 @@ class Guard:
         finally:
             self._listeners.remove(listener)
 
-    def _tell(self, event: Event, tasks: TaskGroup) -> None:
+    def _tell(self, event: Event, callback: _Callback | None) -> None:
         logger.log(_level_of(event), "%s", event)
         for listener in self._listeners:
             listener.put(event)
-        if self._on_event is None:
-            return
-        try:
-            result = self._on_event(event)
-            if inspect.isawaitable(result):
-                tasks.start_soon(_finish_callback, result)
-        except Exception:
-            logger.exception("on_event failed")
+        if callback is not None:
+            callback.put(event)
 
     async def _own(self, connection: Connection) -> Claim:
         """The claim of the key, shared by every connection that is open at once."""
@@ -220,6 +214,7 @@ class Connection:
                 await self._stack.aclose()
             raise
         tasks = self._tasks
+        callback = None if guard._on_event is None else _Callback(guard._on_event, tasks)
         inbox = Inbox(guard.policy.max_event_size)
         self._shell = StreamableHttp(
             http.Endpoint(client, guard.url),
@@ -230,7 +225,7 @@ class Connection:
             guard.policy.max_idle,
             guard.policy.max_event_size,
             _max_exchanges(guard._client),
-            lambda event: guard._tell(event, tasks),
+            lambda event: guard._tell(event, callback),
             tasks,
         )
         self._shell.start()
@@ -279,10 +274,7 @@ class _Listener:
     _arrived: anyio.Event | None = field(default=None, init=False)
 
     def put(self, event: Event) -> None:
-        if len(self._events) >= _KEPT_EVENTS:
-            self._events.popleft()
-            logger.warning("a listener of guard.events() is too slow: an event was dropped for it")
-        self._events.append(event)
+        _keep(self._events, event, "a listener of guard.events()")
         if self._arrived is not None:
             self._arrived.set()
 
@@ -293,11 +285,51 @@ class _Listener:
         return self._events.popleft()
 
 
-async def _finish_callback(result: Any) -> None:
-    try:
-        await result
-    except Exception:
-        logger.exception("on_event failed")
+@define(eq=False)
+class _Callback:
+    """The user's `on_event`: one event at a time, in order, however long an async one takes over each."""
+
+    _call: EventCallback
+    _tasks: TaskGroup
+    _waiting: deque[Event] = field(factory=deque, init=False)
+    _busy: bool = field(default=False, init=False)
+
+    def put(self, event: Event) -> None:
+        if self._busy:
+            _keep(self._waiting, event, "on_event")
+            return
+        result = self._begin(event)
+        if result is not None:
+            self._busy = True
+            self._tasks.start_soon(self._go_on, result)
+
+    def _begin(self, event: Event) -> Any:
+        """Call it. Returns what is to be awaited, or None."""
+        try:
+            result = self._call(event)
+        except Exception:
+            logger.exception("on_event failed")
+            return None
+        return result if inspect.isawaitable(result) else None
+
+    async def _go_on(self, result: Any) -> None:
+        while result is not None:
+            try:
+                await result
+            except Exception:
+                logger.exception("on_event failed")
+            result = None
+            while result is None and self._waiting:
+                result = self._begin(self._waiting.popleft())
+        self._busy = False
+
+
+def _keep(events: deque[Event], event: Event, whose: str) -> None:
+    """Append, bounded: whoever is too slow loses the oldest."""
+    if len(events) >= _KEPT_EVENTS:
+        events.popleft()
+        logger.warning("%s is too slow: an event was dropped for it", whose)
+    events.append(event)
 
 
 def _max_exchanges(client: http.HttpClient | None) -> int | None:

@@ -172,6 +172,64 @@ async def test_an_error_in_on_event_is_logged_and_harms_nothing(
 
 
 @pytest.mark.anyio
+async def test_an_async_on_event_gets_one_event_at_a_time_in_their_order() -> None:
+    seen: list[Any] = []
+    inside = 0
+
+    async def slow(event: Any) -> None:
+        nonlocal inside
+        inside += 1
+        assert inside == 1
+        await anyio.sleep(0.001)
+        seen.append(event)
+        inside -= 1
+
+    now: list[Any] = []
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            guard = Guard(server.url, on_event=slow)
+            async with listening_host(guard) as (host, tasks):
+                tasks.start_soon(_collect, guard, now)
+                await anyio.wait_all_tasks_blocked()
+                for _ in range(5):
+                    await host.call()
+                while len(seen) < len(now) + 1:  # noqa: ASYNC110 (the callback itself is what is tested)
+                    await anyio.sleep(0.001)
+    in_order = [e for e in seen if e in now]
+    assert in_order == now
+    assert len(now) >= 5
+
+
+async def _collect(guard: Guard, into: list[Any]) -> None:
+    async for event in guard.events():
+        into.append(event)
+
+
+@pytest.mark.anyio
+async def test_on_event_that_is_too_slow_loses_the_oldest_and_that_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def hang(event: Any) -> None:
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Streams(flood)) as server:
+            guard = Guard(server.url, on_event=hang)
+            async with listening_host(guard) as (host, _):
+                assert (await host.call()).text == "done"
+    assert "on_event is too slow" in caplog.text
+
+
+async def flood(call: Request, reply: Reply) -> None:
+    """More orphans than events are kept."""
+    await reply.open_sse()
+    for _ in range(1100):
+        await reply.event(tool_result("nobody", "x"))
+    await reply.event(tool_result(call.rpc_id, "done"))
+    await reply.finish()
+
+
+@pytest.mark.anyio
 async def test_on_event_may_leave_the_connection_behind_it() -> None:
     """A callback that hangs holds up neither the call nor the leaving."""
 
@@ -224,7 +282,7 @@ async def test_a_listener_that_is_too_slow_loses_the_oldest_and_that_is_logged(
                 await anyio.wait_all_tasks_blocked()
                 await host.start()
                 for n in range(1100):
-                    guard._tell(n, tasks)  # type: ignore[arg-type]
+                    guard._tell(n, None)  # type: ignore[arg-type]
                 tasks.cancel_scope.cancel()
             await listening.aclose()  # type: ignore[attr-defined]
     assert "too slow" in caplog.text
