@@ -67,14 +67,14 @@ def sdk_codec() -> Codec:
 
 def _by_shape(types: Any) -> Callable[[JSON], Any]:
     """Validate against the one class that fits: a union would try all four, for each message."""
-    request, notification = types.JSONRPCRequest, types.JSONRPCNotification
-    response, error = types.JSONRPCResponse, types.JSONRPCError
+    from pydantic import TypeAdapter  # comes with the SDK
+
+    kinds = (types.JSONRPCRequest, types.JSONRPCNotification, types.JSONRPCResponse, types.JSONRPCError)
+    request, notification, response, error = (TypeAdapter(kind).validate_python for kind in kinds)
 
     def validate(message: JSON) -> Any:
         if "method" in message:
-            kind = request if "id" in message else notification
-        else:
-            kind = response if "result" in message else error
-        return kind.model_validate(message)
+            return request(message) if "id" in message else notification(message)
+        return response(message) if "result" in message else error(message)
 
     return validate

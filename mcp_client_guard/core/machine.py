@@ -57,9 +57,10 @@ class Machine:
         self._calls.streams = self._streams
         self._streams.calls = self._calls
 
-    def receive(self, told: Input) -> list[Action]:
-        """What to do now, in this order."""
-        self._decide(told)
+    def receive(self, *told: Input) -> list[Action]:
+        """What to do now, in this order. Several inputs at once are as good as one after the other."""
+        for one in told:
+            self._decide(one)
         actions = self._out[:]
         self._out.clear()
         return actions

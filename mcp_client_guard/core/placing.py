@@ -8,12 +8,15 @@ from .actions import Hangup, Report
 from .calls import Taken
 from .inputs import UNREADABLE, EventReceived
 from .messages import messages_of
+from .model import JSON
 from .registry import Registry
 from .report import Resumed, UnreadableDropped
 from .state import StreamState, StreamStep
 from .stream import Stream
 from .trail import Placement
 from .trial import Trial, broken
+
+_NEXT, _UNKNOWN = Placement.NEXT, Placement.UNKNOWN
 
 
 @define(eq=False, repr=False)
@@ -22,31 +25,43 @@ class Placing(Registry):
 
     def _place(self, stream: Stream, event: EventReceived) -> None:
         messages = messages_of(event.body)
-        carried = bool(messages)
-        trail = stream.trail
-        if event.event_id is None and not trail.rows:
-            placement = Placement.UNKNOWN
-        elif event.event_id is not None and event.event_id == self.session.session_id:
-            placement = Placement.AMBIGUOUS
-        else:
-            placement = trail.place(event.event_id, event.data, carried, event.connection)
-        if placement is Placement.DUPLICATE:
-            self._drop_duplicate(stream, event, carried)
+        placement = self._placement(stream, event, bool(messages))
+        if placement is not _NEXT and placement is not _UNKNOWN and not self._is_new(stream, event, placement):
             return
-        if placement is Placement.GAP or placement is Placement.CONFLICT:
-            self._break(stream, placement.value, event)
-            return
-        if placement is Placement.AMBIGUOUS:
-            trail.identifies_nothing()
-            self._drop_stored(stream)
-        if placement is Placement.NEXT and not carried:
-            stream.primed_on = event.connection
-        if not stream.progressed and (carried or placement is Placement.NEXT):
+        if not stream.progressed and (messages or placement is _NEXT):
             stream.progress()
+        if not messages:
+            self._place_empty(stream, event, placement)
+        elif event.name == "message":
+            self._take_all(stream, event, messages)
+
+    def _placement(self, stream: Stream, event: EventReceived, carried: bool) -> Placement:
+        event_id, trail = event.event_id, stream.trail
+        if event_id is None and not trail.rows:
+            return _UNKNOWN
+        if event_id is not None and event_id == self.session.session_id:
+            return Placement.AMBIGUOUS
+        return trail.place(event_id, event.data, carried, event.connection)
+
+    def _is_new(self, stream: Stream, event: EventReceived, placement: Placement) -> bool:
+        """Whether an event that is not simply the next is to be delivered all the same."""
+        if placement is Placement.DUPLICATE:
+            self._drop_duplicate(stream, event, bool(messages_of(event.body)))
+            return False
+        if placement is not Placement.AMBIGUOUS:
+            self._break(stream, placement.value, event)
+            return False
+        stream.trail.identifies_nothing()
+        self._drop_stored(stream)
+        return True
+
+    def _place_empty(self, stream: Stream, event: EventReceived, placement: Placement) -> None:
+        if placement is _NEXT:
+            stream.primed_on = event.connection
         if event.body is UNREADABLE:
             self.out.append(Report(UnreadableDropped(stream.name, "not JSON")))
-        if event.name != "message":
-            return
+
+    def _take_all(self, stream: Stream, event: EventReceived, messages: tuple[JSON, ...]) -> None:
         for message in messages:
             taken = self.calls.take(stream, message, direct=not stream.resumed)
             if taken is Taken.ORPHAN and stream.doubtful and stream.state is StreamState.OPEN:

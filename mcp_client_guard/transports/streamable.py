@@ -75,6 +75,9 @@ class Exchange:
     order: Post | Get
     scope: anyio.CancelScope = field(factory=anyio.CancelScope)
     last_byte: float = 0.0
+    answered: bool = False
+    held_up: bool = False
+    """Not read from, because the host is behind: its silence is ours (L9)."""
     lingering: bool = False
     paused: bool = False
     """The host is behind, so that nothing is read: no byte can come."""
@@ -301,6 +304,7 @@ class StreamableHttp:
         headers = {**order.headers, **accept}
         async with self.endpoint.request(method, headers, content) as answer:
             exchange.last_byte = anyio.current_time()
+            exchange.answered = True
             await self._read(exchange, answer)
             clean = answer.complete_by_framing
         now = anyio.current_time()
@@ -331,7 +335,7 @@ class StreamableHttp:
     async def _read_events(self, exchange: Exchange, answer: http.Answer) -> None:
         order = exchange.order
         reader = EventReader(order.stream, order.connection, self.max_event_size)
-        receive, inbox = self.machine.receive, self.inbox
+        inbox = self.inbox
         async for chunk in answer.chunks():
             exchange.last_byte = anyio.current_time()
             if exchange.lingering:
@@ -342,8 +346,7 @@ class StreamableHttp:
                 self._feed(TooLarge(order.stream, order.connection, self.max_event_size))
                 return
             behind = inbox.behind
-            for event in events:
-                self._carry_out(receive(event))
+            self._carry_out(self.machine.receive(*events))
             inbox.account(len(chunk))
             if inbox.drained >= _SAVE_GROUP:
                 self._tell_drained()
