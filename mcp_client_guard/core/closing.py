@@ -72,15 +72,27 @@ class Closing(Trials):
 
     def _conclude(self, stream: Stream, *, complete: bool) -> None:
         """Deliver the answer that is held; what was missed before it, too, if the look was complete."""
-        look, stream.last_look = stream.last_look, None
+        look = stream.last_look
         assert look is not None
         self.out.append(CancelTimer(self._closing_timer(stream)))
         if complete and look.overtaken:
             why = "the server left out events between its replay and its live tail"
             self._report_loss(stream, why, look.overtaken[0])
-        for event in [*(look.missed if complete else ()), look.answer]:
-            if self._streams.get(stream.number) is stream:
+        missed, look.missed = look.missed if complete else [], []
+        for event in missed:
+            # One that breaks the stream has the answer delivered by `_give_up`.
+            if stream.last_look is look:
                 self._place(stream, event)
+        if stream.last_look is look:
+            stream.last_look = None
+            self._place(stream, look.answer)
+
+    def _give_up(self, stream: Stream, why: str) -> None:
+        """An answer that is held is stronger than any reason to give its request up."""
+        if stream.last_look is not None:
+            self._conclude(stream, complete=False)
+        else:
+            super()._give_up(stream, why)
 
     def conclude(self, call: Call) -> None:
         """Deliver the answer of this request now, if one is held."""

@@ -1,0 +1,151 @@
+"""The last look: an answer that came on a live tail is held while the log is read once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Get, Hangup, SetTimer, TimerKind
+from mcp_client_guard.core.model import Outcome
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import Discontinuity
+from tests.core.driver import Driver, Peer, delivered, in_doubt, note, of, outcomes, reports
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver().opened()
+
+
+def resumed(driver: Driver, retry: int | None = None) -> Peer:
+    """A call resumed and proven, whose server does not prime, so that a live tail may have begun."""
+    call = driver.call()
+    call.accept()
+    call.event("e1", call.progress(1))
+    call.event("e2", call.progress(2), retry=retry)
+    call.resumed()
+    call.event("e2", call.progress(2))
+    return call
+
+
+@pytest.fixture
+def call(driver: Driver) -> Peer:
+    """Its answer e9 is held, and the last look is under way."""
+    call = resumed(driver)
+    assert delivered(call.event("e9", call.result())) == []
+    return call
+
+
+def test_the_look_starts_where_the_last_resume_did_and_ends_within_a_second(driver: Driver) -> None:
+    call = resumed(driver)
+    actions = call.event("e9", call.result())
+    assert [type(a) for a in actions][-3:] == [Hangup, SetTimer, Get]
+    assert call.asked == "e1"
+    assert driver.is_set(TimerKind.CLOSING, call.stream)
+
+
+def test_what_the_server_left_out_is_delivered_before_the_answer(call: Peer) -> None:
+    call.accept()
+    actions = call.event("e2", call.progress(2)) + call.event("e3", call.progress(3)) + call.event("q", None)
+    assert delivered(actions) == []
+    actions = call.event("e9", call.result())
+    assert [m.get("method", "answer") for m in delivered(actions)] == ["notifications/progress", "answer"]
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert not reports(actions, Discontinuity)
+    assert not call.is_open
+
+
+def test_what_a_delivered_event_has_overtaken_is_reported_and_not_delivered(driver: Driver) -> None:
+    call = resumed(driver)
+    call.event("e5", call.progress(5))
+    call.event("e9", call.result())
+    call.accept()
+    call.event("e4", call.progress(4))
+    call.event("e5", call.progress(5))
+    actions = call.event("e9", call.result())
+    assert reports(actions, Discontinuity)
+    assert [m.get("method", "answer") for m in delivered(actions)] == ["answer"]
+
+
+ENDS: dict[str, Callable[[Peer], list[Any]]] = {
+    "time": lambda call: call.driver.elapse(TimerKind.CLOSING),
+    "refused": lambda call: call.refuse(404),
+    "no events": lambda call: call.accept(events=False),
+    "another session": lambda call: call.accept(session_id="session-two"),
+    "never answered": lambda call: call.cut("ConnectError"),
+    "cut": lambda call: call.accept() + call.cut(),
+    "too large": lambda call: call.accept() + call.too_large(),
+    "idle": lambda call: call.accept() + call.idle(),
+    "cancel": lambda call: call.driver.cancel(call),
+    "deadline": lambda call: call.driver.elapse(TimerKind.DEADLINE, call.stream),
+    "close": lambda call: call.driver.close(),
+    "another initialize": lambda call: call.driver.initialize("session-two").actions,
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_however_the_look_ends_the_answer_is_delivered(call: Peer, how: str) -> None:
+    actions = ENDS[how](call)
+    assert Outcome.COMPLETED in outcomes(actions)
+    assert not in_doubt(actions)
+    assert [m["id"] for m in delivered(actions) if m.get("id") == call.host_id] == [call.host_id]
+    assert not call.driver.is_set(TimerKind.CLOSING, call.stream)
+    assert not call.is_open
+
+
+def test_a_look_that_finds_too_much_is_ended() -> None:
+    driver = Driver(GuardPolicy(max_held=2)).opened()
+    call = resumed(driver)
+    call.event("e9", call.result())
+    call.accept()
+    call.event("x1", note("1"))
+    call.event("x2", note("2"))
+    assert outcomes(call.event("x3", note("3"))) == [Outcome.COMPLETED]
+
+
+def test_an_event_that_breaks_the_stream_does_not_cost_it_the_answer() -> None:
+    driver = Driver(GuardPolicy(id_scheme="contiguous")).opened()
+    call = driver.call()
+    call.accept()
+    call.event("1", call.progress(1))
+    call.event("2", call.progress(2))
+    call.resumed()
+    call.event("2", call.progress(2))
+    call.event("9", call.result())
+    call.accept()
+    call.event("2", call.progress(2))
+    call.event("7", call.progress(7))
+    call.event("8", call.progress(8))
+    actions = call.event("9", call.result())
+    assert reports(actions, Discontinuity)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("why", ["primed elsewhere", "long retry", "no id", "not an answer", "never resumed"])
+def test_an_answer_is_not_held_where_nothing_could_be_found(driver: Driver, why: str) -> None:
+    if why == "primed elsewhere":
+        call = driver.call().stream_up("e1", "e2")
+        call.resumed()
+        call.event("e2", call.progress(2))
+    elif why == "never resumed":
+        call = driver.call()
+        call.accept()
+    else:
+        call = resumed(driver, retry=5000 if why == "long retry" else None)
+    message = call.progress(3) if why == "not an answer" else call.result()
+    assert len(delivered(call.event(None if why == "no id" else "e9", message))) == 1
+
+
+def test_an_answer_is_not_held_when_the_trail_no_longer_reaches_back() -> None:
+    driver = Driver(GuardPolicy(trail_size=2)).opened()
+    call = resumed(driver)
+    call.event("e3", call.progress(3))
+    assert len(delivered(call.event("e4", call.result()))) == 1
+
+
+def test_an_answer_of_a_call_already_settled_is_not_held(driver: Driver) -> None:
+    call = resumed(driver)
+    driver.cancel(call)
+    assert outcomes(call.event("e9", call.result())) == [Outcome.RECOVERED]
