@@ -11,7 +11,7 @@ from mcp_client_guard.core.actions import Get, Hangup, SetTimer, TimerKind
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Discontinuity
-from tests.core.driver import Driver, Peer, delivered, in_doubt, note, of, outcomes, reports
+from tests.core.driver import Driver, Peer, delivered, in_doubt, note, outcomes, reports
 
 
 @pytest.fixture
