@@ -56,16 +56,6 @@ async def heartbeats_only(call: Request, reply: Reply) -> None:
     await reply.finish()
 
 
-async def heartbeats_after_priming(call: Request, reply: Reply) -> None:
-    await reply.open_sse()
-    await reply.event("", id="p0", retry=1)
-    for _ in range(25):
-        await reply.comment()
-        await anyio.sleep(LONG / 25)
-    await reply.event(tool_result(call.rpc_id, "done"), id="e1")
-    await reply.finish()
-
-
 async def silence_without_ids(call: Request, reply: Reply) -> None:
     await reply.open_sse()
     await anyio.sleep(LONG)
@@ -86,7 +76,6 @@ async def one_event_without_an_id_then_silence(call: Request, reply: Reply) -> N
 LONG_TOOLS = [
     json_at_last,
     heartbeats_only,
-    heartbeats_after_priming,
     silence_without_ids,
     one_event_without_an_id_then_silence,
 ]
