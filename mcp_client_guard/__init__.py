@@ -21,13 +21,25 @@ from .core.report import (
     Discontinuity,
     DuplicateDropped,
     Event,
+    NotificationLost,
+    OrphanDropped,
+    RefreshSuggested,
     Resumed,
     SessionLost,
+    StandaloneUnavailable,
+    StoreFailed,
+    UnreadableDropped,
 )
 from .stores.memory import MemoryStore
 from .stores.sqlite import SQLiteStore
 
 __all__ = [
+    "UnreadableDropped",
+    "StoreFailed",
+    "StandaloneUnavailable",
+    "RefreshSuggested",
+    "OrphanDropped",
+    "NotificationLost",
     "CallInDoubt",
     "CallSettled",
     "Connected",

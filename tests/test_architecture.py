@@ -15,6 +15,12 @@ ROOT = Path(mcp_client_guard.__file__).parent
 PACKAGE = "mcp_client_guard"
 
 PUBLIC = {
+    "NotificationLost",
+    "OrphanDropped",
+    "RefreshSuggested",
+    "StandaloneUnavailable",
+    "StoreFailed",
+    "UnreadableDropped",
     "CallInDoubt",
     "CallSettled",
     "Connected",
