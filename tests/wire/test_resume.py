@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from mcp_client_guard import CallSettled, Discontinuity, Outcome
+from mcp_client_guard.core import closing
 from mcp_client_guard.testing import Handler, How, Reply, Request, ScriptedMcp, sse_event, tool_result
 
 from .hosts import (
@@ -387,6 +388,51 @@ async def test_a_resumed_stream_that_stays_silent_is_resumed_again_from_its_over
         assert resumed_after(server) == ["e1"] * 3
         assert host.grades == ["proven"] * 3
         await host.saw(1, 2)
+
+
+async def test_what_fell_between_replay_and_live_tail_is_fetched_before_the_answer_is_given(
+    playing: Playing,
+) -> None:
+    """SDK 1.30 and FastMCP 4 prime again at the end of the replay, and never send what came just then."""
+    mcp = Streams(
+        events(*TWO_SEEN, end=How.RST),
+        events(progress(2, "e2"), prime("p9"), answer(id="e5")),
+        events(progress(2, "e2"), progress(3, "e3"), progress(4, "e4"), answer(id="e5")),
+    )
+    async with playing(mcp) as (server, host):
+        assert await host.call() == Answer("done")
+        await host.saw(1, 2, 3, 4)
+        assert resumed_after(server) == ["e1", "e1"]
+        assert not host.of(Discontinuity)
+        assert outcomes(host) == [Outcome.COMPLETED]
+
+
+async def test_what_fell_out_before_something_that_was_delivered_is_reported(playing: Playing) -> None:
+    """Too late to deliver it in order (S3): a loss that is told is no silent one (S4)."""
+    mcp = Streams(
+        events(*TWO_SEEN, end=How.RST),
+        events(progress(2, "e2"), prime("p9"), progress(4, "e4"), answer(id="e5")),
+        events(progress(2, "e2"), progress(3, "e3"), progress(4, "e4"), answer(id="e5")),
+    )
+    async with playing(mcp) as (_, host):
+        assert await host.call() == Answer("done")
+        await host.saw(1, 2, 4)
+        assert len(host.of(Discontinuity)) == 1
+
+
+@pytest.mark.parametrize("look", FRUITLESS)
+async def test_an_answer_that_is_held_is_given_whatever_becomes_of_the_last_look(
+    look: str, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closing, "_CLOSING_SECONDS", 0.05)
+    replay = events(progress(2, "e2"), prime("p9"), answer(id="e5"))
+    mcp = Streams(events(*TWO_SEEN, end=How.RST), replay, for_ever(FRUITLESS[look]))
+    async with plainly(mcp, policy=QUICK) as (server, host):
+        assert await host.call() == Answer("done")
+        assert outcomes(host) == [Outcome.COMPLETED]
+        mcp.first = events(answer("next"))
+        assert await host.call() == Answer("next")
+        assert len(resumed_after(server)) < 8
 
 
 async def test_recheck_is_never_sooner_than_retry(playing: Playing) -> None:
