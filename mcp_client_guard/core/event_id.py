@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import pairwise
 
 _NUMBERED = re.compile(r"\A(.*?)([0-9]{1,18})\Z", re.DOTALL)
-_MAX_HEADER = 8 * 1024
+MAX_EVENT_ID = 8 * 1024
 _MIN_LEARNED = 3
 
 
@@ -27,11 +27,11 @@ class IdScheme(Enum):
 
 def fits_header(event_id: str) -> bool:
     """Whether this ID can be sent as `Last-Event-ID` at all (no CR, LF or NUL; at most 8 KiB of UTF-8)."""
-    if not event_id or len(event_id) > _MAX_HEADER:
+    if not event_id or len(event_id) > MAX_EVENT_ID:
         return False
     if any(c in event_id for c in "\r\n\0"):
         return False
-    return len(event_id.encode("utf-8", "replace")) <= _MAX_HEADER
+    return len(event_id.encode("utf-8", "replace")) <= MAX_EVENT_ID
 
 
 def number_of(event_id: str) -> tuple[str, int] | None:

@@ -11,7 +11,7 @@ from enum import Enum
 
 from attrs import define, field, frozen
 
-from .event_id import IdScheme, fits_header, follows
+from .event_id import MAX_EVENT_ID, IdScheme, fits_header, follows
 from .model import Seen, digest_of
 
 STORED_ROWS = 8
@@ -27,7 +27,7 @@ class Placement(Enum):
     DUPLICATE = "already received"
     CONFLICT = "another message under an ID that this stream has used"
     GAP = "not what the declared scheme allows next"
-    AMBIGUOUS = "an ID used twice on one connection: it identifies nothing"
+    AMBIGUOUS = "an ID used twice on one connection, or far too long: it identifies nothing"
 
 
 @define(slots=True, eq=False, repr=False)
@@ -108,6 +108,9 @@ class Trail:
             return Placement.UNKNOWN
         if event_id is None:
             return self._place_without_id(data, carried, connection)
+        if len(event_id) > MAX_EVENT_ID:
+            # It could not be sent back, and rows must stay small (S15).
+            return Placement.AMBIGUOUS
         known = self.index.get(event_id)
         if known is not None:
             return self._compare(event_id, known, data, carried, connection)

@@ -252,3 +252,9 @@ def test_another_stream_holds_the_event_too_but_conflicts_with_nothing(trail: Tr
     other = Trail(trail.index)
     assert other.holds("e1", A)
     assert not other.conflicts("e1", B)
+
+
+def test_an_id_that_could_not_be_sent_back_identifies_nothing() -> None:
+    trail = Trail({})
+    assert trail.place("x" * 8192, b"{}", True, 1) is Placement.NEXT
+    assert trail.place("x" * 8193, b"{}", True, 1) is Placement.AMBIGUOUS
