@@ -351,12 +351,12 @@ class FakeServer:
             while True:
                 sock = await listener.accept()
                 self.connections += 1
+                self._sockets.add(sock)  # here: `drop_all` may come before the task has begun
                 tasks.start_soon(self._serve, sock, self.connections)
         except Closed:
             pass
 
     async def _serve(self, sock: Socket, serial: int) -> None:
-        self._sockets.add(sock)
         self.open_connections += 1
         self.note_change()
         try:

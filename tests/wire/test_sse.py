@@ -29,12 +29,15 @@ class Seen:
 
 
 def by_the_standard(body: bytes) -> tuple[list[Seen], str, int | None]:
-    """WHATWG HTML §9.2.6, line by line: the events, the last event ID, the reconnection time."""
+    """WHATWG HTML §9.2.6, line by line: the events, the last event ID, the reconnection time.
+
+    Save that a `retry:` counts with its block, and not if the stream is cut before the blank line.
+    """
     text = body.decode("utf-8", "replace").removeprefix("\ufeff")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]
     data: list[str] = []
     own_id: str | None = None
-    last_id, name, retry = "", "", None
+    last_id, name, retry, new_retry = "", "", None, None
     seen = []
     for line in lines:
         if not line:
@@ -43,7 +46,7 @@ def by_the_standard(body: bytes) -> tuple[list[Seen], str, int | None]:
                 seen.append(
                     Seen(value.encode("utf-8", "surrogatepass"), own_id or None, own_id == "", name or "message")
                 )
-            data, own_id, name = [], None, ""
+            data, own_id, name, retry = [], None, "", new_retry
             if seen and (seen[-1].own_id or seen[-1].resets_id):
                 last_id = seen[-1].own_id or ""
             continue
@@ -56,7 +59,7 @@ def by_the_standard(body: bytes) -> tuple[list[Seen], str, int | None]:
         elif field == "event":
             name = value
         elif field == "retry" and value.isascii() and value.isdigit():
-            retry = int(value)
+            new_retry = int(value)
     return seen, last_id, retry
 
 
