@@ -16,7 +16,6 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field
 
-from ._errors import StoreError
 from ._messages import Codec, sdk_codec
 from .core import report
 from .core.machine import Machine
@@ -37,6 +36,7 @@ _WIRE_ID_RANGE = 2**31
 _WIRE_IDS_EACH = 2**21
 _KEPT_EVENTS = 1024
 _SPARE_CONNECTIONS = 4
+_RELEASE_SECONDS = 0.25
 
 
 class Guard:
@@ -157,9 +157,10 @@ class Guard:
                 if self._connections == [connection] and self._claim is not None:
                     claim, self._claim = self._claim, None
                     try:
-                        await claim.release()
-                    except StoreError as error:  # the host is done: its own outcome is what it gets
-                        logger.warning("the key could not be given up: %s", error)
+                        with anyio.move_on_after(_RELEASE_SECONDS):
+                            await claim.release()
+                    except Exception as error:  # the host is done: its own outcome is what it gets
+                        logger.warning("the key could not be given up: %s", type(error).__name__)
                 # Only now: until the key is free again, whoever connects must wait for the lock.
                 if connection in self._connections:
                     self._connections.remove(connection)
@@ -176,6 +177,7 @@ class Connection:
             first_wire_id=1 + secrets.randbelow(_WIRE_ID_RANGE) * _WIRE_IDS_EACH,
             salt=guard._salt,
             answers_probe=guard.generation == "sessions",
+            opens_standalone=_can_spare_one(guard._client),
             ends_session=guard._terminate,
         )
         self._stack = AsyncExitStack()
@@ -224,7 +226,8 @@ class Connection:
             slot,
             guard.policy.max_idle,
             guard.policy.max_event_size,
-            _max_exchanges(guard._client),
+            _max_calls(guard._client),
+            guard.policy.deadline_of(None),
             lambda event: guard._tell(event, callback),
             tasks,
         )
@@ -332,10 +335,16 @@ def _keep(events: deque[Event], event: Event, whose: str) -> None:
     events.append(event)
 
 
-def _max_exchanges(client: http.HttpClient | None) -> int | None:
-    """A caller's client has its own limit; a few connections are left for notifications and resumes."""
+def _max_calls(client: http.HttpClient | None) -> int | None:
+    """A caller's client has its own limit; some are left for notifications and the standalone stream."""
     limit = None if client is None else http.connection_limit(client)
-    return None if limit is None else max(1, limit - _SPARE_CONNECTIONS)
+    return None if limit is None else max(1, limit - min(_SPARE_CONNECTIONS, limit - 1))
+
+
+def _can_spare_one(client: http.HttpClient | None) -> bool:
+    """Whether one connection can be taken for good: a call and a notification need the other two."""
+    limit = None if client is None else http.connection_limit(client)
+    return limit is None or limit >= 3
 
 
 def _level_of(event: Event) -> int:

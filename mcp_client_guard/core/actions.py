@@ -63,6 +63,8 @@ class Post:
     message: JSON
     headers: Mapping[str, str] = field(repr=False)
     delay: Delay = NO_DELAY
+    for_request: bool = True
+    """Not for a notification, nor for the host's answer to the server."""
 
 
 @frozen
@@ -74,6 +76,8 @@ class Get:
     headers: Mapping[str, str] = field(repr=False)
     delay: Delay = NO_DELAY
     last_event_id: str | None = field(default=None, repr=False)
+    for_request: bool = True
+    """Not for the standalone stream."""
 
 
 @define

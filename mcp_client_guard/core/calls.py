@@ -64,6 +64,7 @@ class Calls:
     out: list[Action]
     answers_probe: bool
     """Answer the host's `server/discover` locally, so that it falls back to sessions."""
+    opens_standalone: bool
     streams: Streams = field(init=False)
     annotations: dict[str, JSON] = field(factory=dict, init=False)
     subscriptions: set[str] = field(factory=set, init=False)
@@ -161,13 +162,14 @@ class Calls:
         self.streams.conclude(call)
         if not call.in_flight:
             return
-        self.streams.cancel(call)
-        if not call.stateless:
+        sent_before = self.streams.cancel(call)
+        if sent_before and not call.stateless:
             message = {**sent.message, "params": {**params, "requestId": call.wire_id}}
             headers = sent.headers
             self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, headers)
-        call.cancelled = True
-        self._settle(call, Outcome.CANCELLED, "cancelled by the caller")
+        call.cancelled = sent_before
+        before = "" if sent_before else " before it was sent"
+        self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
 
     def confirmed(self, number: int) -> None:
         """`notifications/initialized` was taken, or its time is over: requests may go out."""
@@ -176,7 +178,7 @@ class Calls:
         self._confirming = None
         self.out.append(CancelTimer(Timer(TimerKind.CONFIRM, number)))
         self.session.move(SessionStep.INITIALIZED_TAKEN)
-        if self.session.session_id is not None:
+        if self.session.session_id is not None and self.opens_standalone:
             self.streams.open_standalone()
         self._release()
 
@@ -230,6 +232,12 @@ class Calls:
     def owed(self, stream: Stream, message: JSON) -> Call | None:
         """The request that this message answers, if it still waits for one or is in doubt."""
         return None if "method" in message else self._owing(stream, message.get("id"))
+
+    def owner_of(self, stream: Stream, message: JSON) -> Call | None:
+        """The request that this message is an answer to, or progress of; None if it is of neither kind."""
+        if message.get("method") != "notifications/progress":
+            return self.owed(stream, message)
+        return self._owing(stream, (message.get("params") or {}).get("progressToken"))
 
     def _owing(self, stream: Stream, answered: object) -> Call | None:
         """Only a request of this session, or of the stream itself (S8, S13)."""
@@ -329,9 +337,12 @@ class Calls:
         elif ruling.session_gone:
             self._deliver(session_lost_answer(call.host_id, "the server no longer knows the session", status))
             self._settle(call, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
-        elif ruling.outcome is Outcome.NOT_EXECUTED:
+        elif ruling.outcome is not Outcome.COMPLETED:
             where = f", redirected to {location}, which was not followed" if location else ""
-            self.not_executed(call, ruling.by, f"HTTP {status}{where}", status)
+            if ruling.outcome is Outcome.NOT_EXECUTED:
+                self.not_executed(call, ruling.by, f"HTTP {status}{where}", status)
+            else:
+                self.in_doubt(call, f"it was answered with HTTP {status}{where}")
         else:
             self._deliver(http_answer(call.host_id, status, body))
             self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}")
@@ -343,13 +354,20 @@ class Calls:
             self.streams.conclude(call)
         if call is None or not call.in_flight:
             return
-        self.streams.cancel(call)
+        if not self.streams.cancel(call):
+            self.not_executed(call, "wire", "it could not be sent within call_deadline")
+            return
         if not call.stateless and call.method != "initialize":
             params = {"requestId": call.wire_id, "reason": "call_deadline"}
             message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
             self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
             call.cancelled = True
         self.in_doubt(call, "no answer within call_deadline")
+
+    def crowded_out(self, message: JSON) -> None:
+        """No connection of the caller's client became free in time for this request."""
+        why = "no connection of the client became free within call_deadline"
+        self._deliver(not_executed_answer(message["id"], "wire", why))
 
     def not_saved(self, wire_id: int, reason: str) -> None:
         """The row of this request is not on disk, so nothing of it may leave (L6)."""
@@ -381,7 +399,9 @@ class Calls:
         for call in self.ledger.in_flight():
             self.streams.conclude(call)
         for call in self.ledger.in_flight():
-            self._settle(call, Outcome.IN_DOUBT, "the host closed the connection")
+            sent = self.streams.cancel(call)
+            outcome = Outcome.IN_DOUBT if sent else Outcome.CANCELLED
+            self._settle(call, outcome, "the host closed the connection" + ("" if sent else " before it was sent"))
         self.session.move(SessionStep.CLOSED)
 
     def _settle(self, call: Call, outcome: Outcome, reason: str) -> None:

@@ -13,7 +13,7 @@ from .actions import CancelTimer, Delay, Get, Hangup, SetTimer, Timer, TimerKind
 from .inputs import EventReceived
 from .ledger import Call
 from .messages import messages_of
-from .stream import Stream
+from .stream import Stream, StreamKind
 from .trials import Trials
 
 _CLOSING_SECONDS = 1.0
@@ -28,6 +28,7 @@ class LastLook:
     answer: EventReceived
     missed: list[EventReceived] = field(factory=list)
     """Events never received before, that stand before the answer and after everything that was."""
+    size: int = 0
     overtaken: list[EventReceived] = field(factory=list)
     """The same, but a later event was delivered already: too late to deliver them in order (S3)."""
 
@@ -60,15 +61,23 @@ class Closing(Trials):
     def _look(self, stream: Stream, look: LastLook, event: EventReceived) -> None:
         if event.event_id == look.answer.event_id:
             self._conclude(stream, complete=True)
-        elif not messages_of(event.body):
+        elif event.event_id is None or not self._may_be_of(stream, event):
             return
         elif stream.trail.holds(event.event_id, event.data):
             look.overtaken += look.missed
             look.missed.clear()
-        elif len(look.missed) + len(look.overtaken) < self.policy.max_held:
-            look.missed.append(event)
         else:
-            self._conclude(stream, complete=False)
+            look.missed.append(event)
+            look.size += len(event.data)
+            count = len(look.missed) + len(look.overtaken)
+            if count > self.policy.max_held or look.size > 2 * self.policy.max_event_size:
+                self._conclude(stream, complete=False)
+
+    def _may_be_of(self, stream: Stream, event: EventReceived) -> bool:
+        """Whether this event can be this stream's: some servers replay those of every stream of the session."""
+        alone = sum(s.kind is StreamKind.CALL for s in self._streams.values()) == 1
+        owners = [self.calls.owner_of(stream, m) for m in messages_of(event.body)]
+        return bool(owners) and all(call is stream.call or (call is None and alone) for call in owners)
 
     def _conclude(self, stream: Stream, *, complete: bool) -> None:
         """Deliver the answer that is held; what was missed before it, too, if the look was complete."""

@@ -26,10 +26,10 @@ class IdScheme(Enum):
 
 
 def fits_header(event_id: str) -> bool:
-    """Whether this ID can be sent as `Last-Event-ID` at all (no CR, LF or NUL; at most 8 KiB of UTF-8)."""
-    if not event_id or len(event_id) > MAX_EVENT_ID:
+    """Whether this ID can be sent as `Last-Event-ID` at all: a field value of RFC 9110, at most 8 KiB of UTF-8."""
+    if not event_id or len(event_id) > MAX_EVENT_ID or event_id.strip(" \t") != event_id:
         return False
-    if any(c in event_id for c in "\r\n\0"):
+    if any((c < " " and c != "\t") or c == "\x7f" for c in event_id):
         return False
     return len(event_id.encode("utf-8", "replace")) <= MAX_EVENT_ID
 

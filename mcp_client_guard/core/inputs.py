@@ -44,6 +44,21 @@ class SaveFailed:
 
 
 @frozen
+class CrowdedOut:
+    """No connection became free for this request of the host's within its deadline; it was not submitted."""
+
+    message: JSON
+
+
+@frozen
+class Begun:
+    """The wait before this exchange is over: from now on bytes of its request may leave."""
+
+    stream: int
+    connection: int
+
+
+@frozen
 class Answered:
     """The status line and headers of a 2xx answer arrived."""
 
@@ -160,6 +175,8 @@ Input = (
     EventReceived
     | Drained
     | MessageSubmitted
+    | Begun
+    | CrowdedOut
     | Answered
     | BodyReceived
     | ConnectionLost

@@ -8,9 +8,11 @@ from .actions import Action, EndSession, Report, TimerKind
 from .calls import Calls
 from .inputs import (
     Answered,
+    Begun,
     BodyReceived,
     CloseRequested,
     ConnectionLost,
+    CrowdedOut,
     Drained,
     EventReceived,
     IdleElapsed,
@@ -42,6 +44,8 @@ class Machine:
     first_wire_id: int = 1
     salt: str = field(default="", repr=False)
     answers_probe: bool = False
+    opens_standalone: bool = True
+    """Not where the host's client has too few connections to spare one."""
     ends_session: bool = True
     """Send `DELETE` on closing (SPEC-FACTS §2); never where the session shall outlive the process."""
     session: Session = field(init=False)
@@ -52,7 +56,9 @@ class Machine:
     def __attrs_post_init__(self) -> None:
         self.session = Session(salt=self.salt)
         ledger = Ledger(self.first_wire_id)
-        self._calls = Calls(self.policy, self.session, ledger, self._out, self.answers_probe)
+        self._calls = Calls(
+            self.policy, self.session, ledger, self._out, self.answers_probe, self.opens_standalone
+        )
         self._streams = Streams(self.policy, self.session, self._out)
         self._calls.streams = self._streams
         self._streams.calls = self._calls
@@ -75,6 +81,10 @@ class Machine:
                 self._streams.drained(told.count)
             case MessageSubmitted():
                 self._calls.submit(told)
+            case Begun():
+                self._streams.begun(told)
+            case CrowdedOut():
+                self._calls.crowded_out(told.message)
             case Answered():
                 self._streams.answered(told)
             case BodyReceived():

@@ -114,7 +114,8 @@ class Ruling:
     session_gone: bool = False
 
 
-NOT_RUN_STATUSES = frozenset({401, 403, 413, 415})
+NOT_RUN_STATUSES = frozenset({307, 308, 401, 403, 413, 415})
+"""307 and 308 ask for the same request elsewhere. Other redirects may come from a request that has run."""
 BUSY_STATUSES = frozenset({429, 503})
 
 
@@ -126,6 +127,8 @@ def rule_on(status: int, *, session_sent: bool, rpc_code: int | None) -> Ruling:
     """
     if status == 404 and session_sent and rpc_code != -32601:
         return Ruling(Outcome.NOT_EXECUTED, "server", session_gone=True)
-    if status in NOT_RUN_STATUSES or status in BUSY_STATUSES or 300 <= status < 400:
+    if status in NOT_RUN_STATUSES or status in BUSY_STATUSES:
         return Ruling(Outcome.NOT_EXECUTED, "server")
+    if 300 <= status < 400:
+        return Ruling(Outcome.IN_DOUBT, "server")
     return Ruling(Outcome.COMPLETED, "answer")

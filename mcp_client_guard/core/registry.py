@@ -78,16 +78,24 @@ class Registry:
         """Nothing of this request may leave, or be read, any more."""
         self._finish(self._streams[wire_id])
 
-    def cancel(self, call: Call) -> None:
-        """Stop resuming for this request; an answer on its present connection may still come."""
+    def cancel(self, call: Call) -> bool:
+        """Stop resuming for this request; an answer on its present connection may still come.
+
+        Returns whether any of it can have been sent. If not, it never will be: a request that still waits for
+        the disk, or for its next attempt, is hung up.
+        """
         stream = self._streams.get(call.wire_id)
-        if stream is not None and (stream.state is StreamState.LOST or call.stateless):
+        if stream is None:
+            return True
+        sent = stream.begun or stream.resumed or bool(stream.trail.rows)
+        if not sent or stream.state is StreamState.LOST or call.stateless:
             self._finish(stream)
+        return sent
 
     def forget_session(self, opener: Stream) -> None:
         """A new session begins: nothing of the old one may be matched in it, no cursor sent in it (S13)."""
         for stream in list(self._streams.values()):
-            if stream.kind is StreamKind.STANDALONE:
+            if stream.call is None:
                 self._finish(stream)
             elif stream.call is not None and stream is not opener and self.session.incarnation:
                 self._give_up(stream, "a new session began before it was answered")
@@ -147,7 +155,8 @@ class Registry:
 
     def _post_again(self, stream: Stream, delay: Delay) -> None:
         self._new_connection(stream)
-        self.out.append(Post(stream.number, stream.connection, stream.message, stream.headers, delay))
+        for_request = stream.call is not None
+        self.out.append(Post(stream.number, stream.connection, stream.message, stream.headers, delay, for_request))
 
     def _get(self, stream: Stream, delay: Delay) -> None:
         """Open by GET: from the resume point if there is one, else afresh."""
@@ -162,7 +171,7 @@ class Registry:
             stream.resumed_from = point.last_event_id
             stream.trial = Trial(stream.trail, point.last_event_id, point.witness, stream.after_silence)
         last = point.last_event_id if point else None
-        self.out.append(Get(stream.number, stream.connection, headers, delay, last))
+        self.out.append(Get(stream.number, stream.connection, headers, delay, last, stream.call is not None))
 
     def _get_headers(self, stream: Stream) -> dict[str, str]:
         if stream.method != "initialize":
@@ -173,7 +182,7 @@ class Registry:
     def _new_connection(self, stream: Stream) -> None:
         self._connections += 1
         stream.connection = self._connections
-        stream.answered = stream.witnessed = stream.progressed = False
+        stream.begun = stream.answered = stream.witnessed = stream.progressed = False
         stream.opened_at = stream.trial = None
         stream.messages_before = stream.messages
 

@@ -50,6 +50,8 @@ class Stream:
     after_silence: bool = False
     resumed: bool = False
     """Whether the present connection was opened by a GET with `Last-Event-ID`."""
+    begun: bool = False
+    """Whether any byte of the request can have left on the present connection."""
     answered: bool = False
     """Whether the present connection has had its status line."""
     opened_at: float | None = None

@@ -8,7 +8,7 @@ from attrs import define
 
 from .actions import Hangup, Report, Timer, TimerKind
 from .closing import Closing
-from .inputs import Answered, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
+from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
 from .messages import messages_of
 from .report import Disconnected, Discontinuity, NotificationLost, Resumed, StandaloneUnavailable
 from .state import StreamState, StreamStep
@@ -17,6 +17,8 @@ from .trial import broken
 
 _STEADY_SECONDS = 10.0
 """A standalone connection that lived this long was a good one: its delay starts over."""
+_PACE_MS = 10
+"""A `retry:` from here on is a pace that the server has chosen; below it, or without one, the pace is ours."""
 _FRUITLESS_RESUMES = 5
 _SERVER_ERRORS = 3
 _WAIT_STATUSES = frozenset({401, 403, 408, 409, 425, 429})
@@ -26,6 +28,11 @@ _NO_BODY_STATUSES = frozenset({405, 406, 501})
 @define(eq=False, repr=False)
 class Streams(Closing):
     """Owns every stream of one connection of the host's."""
+
+    def begun(self, told: Begun) -> None:
+        stream = self.current(told.stream, told.connection)
+        if stream is not None:
+            stream.begun = True
 
     def answered(self, told: Answered) -> None:
         stream = self.current(told.stream, told.connection)
@@ -130,9 +137,11 @@ class Streams(Closing):
 
     def idle(self, told: IdleElapsed) -> None:
         stream = self.current(told.stream, told.connection)
-        if stream is None or stream.kind is StreamKind.NOTE:
+        if stream is None:
             return
-        if stream.last_look is not None:
+        if stream.kind is StreamKind.NOTE:
+            self._note_given_up(stream, "no answer for max_idle")
+        elif stream.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.trail.cursor is not None or (stream.call is not None and not stream.call.in_flight):
             self.out.append(Hangup(stream.connection))
@@ -192,13 +201,14 @@ class Streams(Closing):
 
     def _account(self, stream: Stream, at: float) -> None:
         """What the connection that just ended says about opening another."""
-        if stream.messages != stream.messages_before or stream.retry_ms:
+        paced = (stream.retry_ms or 0) >= _PACE_MS
+        if paced or (stream.progressed and stream.messages != stream.messages_before):
             stream.hasty = 0
         elif stream.resumed:
             stream.hasty += 1
         if stream.kind is StreamKind.STANDALONE:
             lived = stream.opened_at is not None and at - stream.opened_at >= _STEADY_SECONDS
-            stream.attempts = 0 if lived or stream.progressed else stream.attempts + 1
+            stream.attempts = 0 if lived or (stream.progressed and paced) else stream.attempts + 1
             stream.hasty = 0 if lived else stream.hasty
         elif not stream.answered:
             stream.attempts += 1
@@ -316,7 +326,10 @@ class Streams(Closing):
             stream.move(StreamStep.CUT)
             self._post_again(stream, self._delay(stream))
             return
-        self.out.append(Report(NotificationLost(stream.method, told.why)))
+        self._note_given_up(stream, told.why)
+
+    def _note_given_up(self, stream: Stream, why: str) -> None:
+        self.out.append(Report(NotificationLost(stream.method, why)))
         self._finish(stream)
         self.calls.confirmed(stream.number)
 

@@ -110,6 +110,7 @@ class Trail:
             return self._place_without_id(data, carried, connection)
         if len(event_id) > MAX_EVENT_ID:
             # It could not be sent back, and rows must stay small (S15).
+            self.identifies_nothing()
             return Placement.AMBIGUOUS
         known = self.index.get(event_id)
         if known is not None:

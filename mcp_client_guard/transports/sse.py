@@ -25,6 +25,8 @@ _BLANK_LINE = b"\n\n"
 _COMMON = re.compile(
     rb"(?:event: ?message\n)?(?:id: ?([^ \n\0][^\n\0]*)\n)?(?:event: ?message\n)?data: ?([^ \n][^\n]*)", re.ASCII
 )
+_COMMENTS = re.compile(rb"\A(?::[^\n]*\n)+")
+_COMMENTS_KEPT = 64 * 1024
 _EMPTY_ID = re.compile(r"^id(?:: ?)?$", re.MULTILINE)
 _DIGITS = re.compile(r"^retry: ?([0-9]{1,15})$", re.MULTILINE)
 
@@ -68,14 +70,25 @@ class EventReader:
             return []
         end = self._tail.rfind(_BLANK_LINE, searched)
         if end < 0:
-            self._check(len(self._tail))
+            self._check_tail()
             return []
         blocks = bytes(self._tail[:end]).split(_BLANK_LINE)
         del self._tail[: end + 2]
-        self._check(len(self._tail))
+        self._check_tail()
         if end > self.max_event_size:
-            self._check(max(map(len, blocks)))
+            for block in blocks:
+                self._check(block)
         return self._events(blocks)
+
+    def _check_tail(self) -> None:
+        """Comments need no blank line after them; they are no part of the event that is still to come."""
+        if len(self._tail) > min(self.max_event_size, _COMMENTS_KEPT) and self._tail.startswith(b":"):
+            self._tail = bytearray(_COMMENTS.sub(b"", bytes(self._tail)))
+        self._check(self._tail)
+
+    def _check(self, block: bytes | bytearray) -> None:
+        if len(block) > self.max_event_size:
+            raise EventTooLarge
 
     def _events(self, blocks: list[bytes]) -> list[EventReceived]:
         events = []
@@ -138,10 +151,6 @@ class EventReader:
             del self._tail[:3]
         self._started = True
         return True
-
-    def _check(self, size: int) -> None:
-        if size > self.max_event_size:
-            raise EventTooLarge
 
 
 def _retry(block: str) -> int | None:

@@ -27,9 +27,11 @@ from mcp_client_guard.core.actions import (
 from mcp_client_guard.core.inputs import (
     UNREADABLE,
     Answered,
+    Begun,
     BodyReceived,
     CloseRequested,
     ConnectionLost,
+    CrowdedOut,
     Drained,
     IdleElapsed,
     Input,
@@ -58,10 +60,15 @@ _SAVE_GROUP = 512
 _LINGER = 1.0
 _REFUSAL_BYTES = 64 * 1024
 _REFUSAL_SECONDS = 5.0
-_CLOSING_SECONDS = 0.5
+_CLOSING_SECONDS = 0.3
 
 _SAVE_TIMER = "save"
 _TRUTH = {"true": True, "false": False}
+
+
+def _said(error: Exception) -> str:
+    """Ours are made to be read; what is in another's text is not known, and may be secret."""
+    return str(error) if isinstance(error, StoreError) else type(error).__name__
 
 
 class BodyTooLarge(Exception):
@@ -94,8 +101,9 @@ class StreamableHttp:
     slot: int
     max_idle: float
     max_event_size: int
-    max_exchanges: int | None
-    """Exchanges at once, where the caller's client has a limit."""
+    max_calls: int | None
+    """Requests of the host's at once, where its client has a limit."""
+    call_deadline: float
     on_event: Callable[[Event], None]
     tasks: TaskGroup
     _timers: Timers = field(init=False)
@@ -114,11 +122,20 @@ class StreamableHttp:
 
     async def submit(self, message: JSON, headers: Mapping[str, str], call_key: str) -> None:
         """The host sent a message. A request waits here, before its row is written, for a free connection."""
-        if self.max_exchanges is not None and "method" in message and "id" in message:
-            while len(self._exchanges) >= self.max_exchanges:
+        is_request = "method" in message and "id" in message
+        if self.max_calls is not None and is_request and not await self._room_for_call(self.max_calls):
+            self._feed(CrowdedOut(message))
+            return
+        self._feed(MessageSubmitted(message, headers, call_key))
+
+    async def _room_for_call(self, most: int) -> bool:
+        """Wait for a connection; not for ever, since nothing else bounds a request that has no row yet."""
+        with anyio.move_on_after(self.call_deadline):
+            while sum(exchange.order.for_request for exchange in self._exchanges.values()) >= most:
                 self._freed = self._freed or anyio.Event()
                 await self._freed.wait()
-        self._feed(MessageSubmitted(message, headers, call_key))
+            return True
+        return False
 
     async def close(self) -> None:
         """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""
@@ -230,10 +247,10 @@ class StreamableHttp:
     async def _save_first(self, save: Save, rest: Sequence[Action]) -> None:
         try:
             await self._save(save.records, durable=True)
-        except StoreError as error:
+        except Exception as error:  # a store of the user's own may raise anything
             for record in save.records:
                 if isinstance(record, CallSent):
-                    self._feed(SaveFailed(record.wire_id, str(error)))
+                    self._feed(SaveFailed(record.wire_id, _said(error)))
         if len(rest) == 1 and isinstance(rest[0], Post):
             await self._run(self._expect(rest[0]))
         else:
@@ -242,8 +259,8 @@ class StreamableHttp:
     async def _save_group(self) -> None:
         try:
             await self._save(())
-        except StoreError as error:
-            self.on_event(StoreFailed(str(error)))
+        except Exception as error:  # the same
+            self.on_event(StoreFailed(_said(error)))
 
     async def _save(self, records: Sequence[Record], *, durable: bool = False) -> None:
         """Write these records after all that wait. What cannot be written is given up: it is only behind."""
@@ -295,6 +312,7 @@ class StreamableHttp:
         wait = retry.seconds(order.delay)
         if wait > 0:
             await anyio.sleep(wait)
+        self._feed(Begun(order.stream, order.connection))
         exchange.last_byte = anyio.current_time()
         self._timers.set(order.connection, self.max_idle)
         if isinstance(order, Post):
@@ -312,7 +330,7 @@ class StreamableHttp:
 
     async def _read(self, exchange: Exchange, answer: http.Answer) -> None:
         order, fields = exchange.order, answer.fields
-        session_id = fields.get("mcp-session-id")
+        session_id = fields.get("mcp-session-id", "").strip() or None
         if not 200 <= answer.status < 300:
             await self._read_refusal(exchange, answer, session_id)
             return

@@ -25,6 +25,7 @@ from mcp_client_guard.core.actions import (
 from mcp_client_guard.core.inputs import (
     UNREADABLE,
     Answered,
+    Begun,
     BodyReceived,
     CloseRequested,
     ConnectionLost,
@@ -115,6 +116,8 @@ class Driver:
     """The newest exchange of each stream."""
     open: set[int] = field(factory=set)
     """Connections ordered and neither hung up nor lost."""
+    begins: bool = True
+    """Whether an exchange without a wait begins as soon as it is ordered."""
     _next_id: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -125,6 +128,9 @@ class Driver:
         if isinstance(told, ConnectionLost):
             self.open.discard(told.connection)
         actions = self.machine.receive(told)
+        for action in actions:
+            if isinstance(action, (Post, Get)) and self.begins and not action.delay.attempt:
+                assert not self.machine.receive(Begun(action.stream, action.connection))
         self.log += actions
         for action in actions:
             if isinstance(action, (Post, Get)):
