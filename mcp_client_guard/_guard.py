@@ -13,9 +13,11 @@ from types import TracebackType
 from typing import Any, Literal
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from attrs import define, field
 
+from ._errors import GuardError
 from ._messages import Codec, sdk_codec
 from .core import report
 from .core.machine import Machine
@@ -42,7 +44,8 @@ _RELEASE_SECONDS = 0.25
 class Guard:
     """Configuration, ledger and store of guarded connections to one MCP endpoint.
 
-    Reusable, and bound to no event loop: make it anywhere, connect as often as you like.
+    Reusable, and bound to no event loop: make it anywhere, connect as often as you like; on one event loop at
+    a time.
 
     Args:
         url: The MCP endpoint.
@@ -96,6 +99,7 @@ class Guard:
         self._terminate = isinstance(self.store, MemoryStore) if terminate_on_close is None else terminate_on_close
         self._salt = secrets.token_hex(16)
         self._claim: Claim | None = None
+        self._loop: Any = None
         self._claiming: anyio.Lock
         self._connections: list[Connection] = []
         self._listeners: list[_Listener] = []
@@ -108,6 +112,7 @@ class Guard:
 
         Raises (on entering):
             ImportError: the MCP SDK is not installed.
+            GuardError: a connection of this Guard is open on another event loop.
             StoreInUse: another live Guard owns this key.
             StoreDamaged: the store's file was refused.
         """
@@ -141,8 +146,12 @@ class Guard:
 
     async def _own(self, connection: Connection) -> Claim:
         """The claim of the key, shared by every connection that is open at once."""
+        loop = anyio.lowlevel.current_token()
         if not self._connections:
             self._claiming = anyio.Lock()  # of this event loop; the next first connection may have another
+            self._loop = loop
+        elif self._loop != loop:
+            raise GuardError("this Guard has connections on another event loop: make one Guard for each")
         self._connections.append(connection)
         async with self._claiming:
             if self._claim is None:

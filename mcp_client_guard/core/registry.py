@@ -193,6 +193,7 @@ class Registry:
         self._drop_stored(stream)
         self.out.append(Hangup(stream.connection, linger))
         if stream.trail.rows:
+            stream.trail.shrink()
             self._finished.append(stream.trail)
             if len(self._finished) > _KEPT_TRAILS:
                 self._finished.popleft().clear()

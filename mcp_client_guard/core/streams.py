@@ -13,7 +13,7 @@ from .messages import messages_of
 from .report import Disconnected, Discontinuity, NotificationLost, Resumed, StandaloneUnavailable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
-from .trial import broken
+from .trial import Trial, broken
 
 _STEADY_SECONDS = 10.0
 """A standalone connection that lived this long was a good one: its delay starts over."""
@@ -50,7 +50,7 @@ class Streams(Closing):
             if stream.state is StreamState.LOST:
                 stream.move(StreamStep.ANSWERED)
         elif not told.is_events:
-            self._refused_get(stream, told.status, None, None)
+            stream.unexpected_status = told.status
         elif told.resumed is False and stream.resumed:
             self._break(stream, "the server says resumed: false")
         elif stream.resumed:
@@ -60,7 +60,10 @@ class Streams(Closing):
 
     def body(self, told: BodyReceived) -> None:
         stream = self.current(told.stream, told.connection)
-        if stream is None or stream.call is None:
+        if stream is None or stream.last_look is not None:
+            return
+        if stream.resumed or stream.call is None:
+            self._body_of_get(stream, told)
             return
         for message in messages_of(told.body):
             self.calls.take(stream, message, direct=True)
@@ -70,6 +73,13 @@ class Streams(Closing):
             self.calls.in_doubt(stream.call, "the answer could not be read")
         if self.current(told.stream, told.connection) is not None:
             self._finish(stream, linger=True)
+
+    def _body_of_get(self, stream: Stream, told: BodyReceived) -> None:
+        """A GET was answered without events; but an answer that is owed is one, wherever it comes."""
+        held = EventReceived(stream.number, stream.connection, None, b"", told.body)
+        if stream.kind is StreamKind.CALL and self._take_owed(stream, Trial(stream.trail, "", None, held=[held])):
+            return
+        self._refused_get(stream, stream.unexpected_status, told.body, None)
 
     def refused(self, told: Refused) -> None:
         stream = self.current(told.stream, told.connection)
@@ -248,7 +258,7 @@ class Streams(Closing):
             return
         if status >= 500:
             self._server_error(stream)
-        elif stream.resumed and status >= 400 and status not in _WAIT_STATUSES:
+        elif stream.resumed and (status < 300 or status >= 400) and status not in _WAIT_STATUSES:
             self._resume_refused(stream, status)
             return
         stream.attempts += 1

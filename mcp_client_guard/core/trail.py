@@ -17,6 +17,7 @@ from .model import Seen, digest_of
 STORED_ROWS = 8
 _KEPT_DATA = 16 * 1024
 """Larger data is kept as its digest only, so that a trail stays small (S15)."""
+_KEPT_DATA_FINISHED = 1024
 
 
 class Placement(Enum):
@@ -160,6 +161,12 @@ class Trail:
         """The IDs of this stream are not identities; stop using them."""
         self.clear()
         self.identifies = False
+
+    def shrink(self) -> None:
+        """The stream is finished: its rows are kept for other streams' replays, their data is not."""
+        for row in self.rows:
+            if row.data is not None and len(row.data) > _KEPT_DATA_FINISHED:
+                row.forget_data()
 
     def clear(self) -> None:
         """Forget every row."""
