@@ -124,8 +124,8 @@ async def test_a_long_tool_on_a_silent_resumable_stream_is_resumed_and_completes
 
 async def test_a_long_polled_tool_that_only_primes_is_never_given_up(playing: Playing) -> None:
     """2025-11-25 polling: each connection is ended on purpose, for as long as the tool runs."""
-    polls = [events(prime(f"p{n}", 1)) for n in range(1, 25)]
-    mcp = Streams(events(prime("p0", 1)), *polls, events(answer(id="e1")))
+    polls = [events(prime(f"p{n}", 10)) for n in range(1, 25)]  # 10 ms: the shortest pace that is kept to
+    mcp = Streams(events(prime("p0", 10)), *polls, events(answer(id="e1")))
     async with playing(mcp, policy={**SHORT, "settle_after": 0.001}) as (_, host):
         assert await host.call() == Answer("done")
         assert quiet(host)

@@ -172,6 +172,7 @@ async def test_a_call_cancelled_before_it_was_sent_is_never_sent() -> None:
         server.listen_again()
         await host.request("ping")
         assert server.sent("POST", "tools/call") == []
+        assert server.sent("POST", "notifications/cancelled") == []
 
 
 async def test_a_host_that_gives_up_gets_on_with_its_next_call(playing: Playing) -> None:

@@ -82,7 +82,10 @@ async def test_a_redirect_to_another_origin_is_never_followed_and_says_where_it_
         mcp = Streams(refuse(status, location=target), standalone=refuse(status, location=target))
         async with playing(mcp) as (_, host):
             got = await host.call()
-            assert got.code == CODE_NOT_EXECUTED
+            if status in (307, 308):
+                assert got.code == CODE_NOT_EXECUTED
+            else:
+                assert got.doubt is not None, "it may come from a request that has run"
             assert str(other.port) in got.text
             assert "token" not in got.text
             mcp.first = events(answer())
@@ -94,7 +97,7 @@ async def test_a_redirect_to_another_origin_is_never_followed_and_says_where_it_
 async def test_a_post_is_never_turned_into_a_get(playing: Playing, status: int) -> None:
     mcp = Streams(refuse(status, location="/elsewhere"))
     async with playing(mcp) as (server, host):
-        assert (await host.call()).code == CODE_NOT_EXECUTED
+        assert (await host.call()).doubt is not None
         assert [r for r in server.requests if r.target == "/elsewhere"] == []
 
 
