@@ -28,7 +28,8 @@ class Placing(Registry):
         placement = self._placement(stream, event, bool(messages))
         if placement is not _NEXT and placement is not _UNKNOWN and not self._is_new(stream, event, placement):
             return
-        if not stream.progressed and (messages or placement is _NEXT):
+        # Without an ID it moves no cursor: the next resume would ask for exactly the same, and get it, for ever.
+        if not stream.progressed and (placement is _NEXT or (messages and not stream.resumed)):
             stream.progress()
         if not messages:
             self._place_empty(stream, event, placement)

@@ -74,7 +74,7 @@ class Stream:
     """Ends of a trial with unknown events and no witness."""
     server_errors: int = 0
     progressed: bool = False
-    """A new event ID or message came on this connection."""
+    """A new event ID came on this connection; or, where nothing was resumed, a message."""
     messages: int = 0
     messages_before: int = 0
     """`messages` when the present connection was ordered."""
@@ -108,7 +108,7 @@ class Stream:
         self.state = step(STREAM, self.state, by)
 
     def progress(self) -> None:
-        """A new ID or message: the budgets are full again."""
+        """Something new came: the budgets are full again."""
         self.progressed = True
         self.attempts = self.barren = self.fruitless = self.unwitnessed = self.server_errors = 0
         self.fruitless_since = None

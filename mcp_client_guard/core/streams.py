@@ -212,15 +212,17 @@ class Streams(Closing):
     def _account(self, stream: Stream, at: float) -> None:
         """What the connection that just ended says about opening another."""
         paced = (stream.retry_ms or 0) >= _PACE_MS
+        if stream.kind is StreamKind.STANDALONE:
+            # `hasty` too, since whatever is new empties `attempts`, and a greeting on each connection is no pace.
+            lived = stream.opened_at is not None and at - stream.opened_at >= _STEADY_SECONDS
+            steady = lived or (stream.progressed and paced)
+            stream.attempts = stream.hasty = 0 if steady else max(stream.attempts, stream.hasty) + 1
+            return
         if paced or (stream.progressed and stream.messages != stream.messages_before):
             stream.hasty = 0
         elif stream.resumed:
             stream.hasty += 1
-        if stream.kind is StreamKind.STANDALONE:
-            lived = stream.opened_at is not None and at - stream.opened_at >= _STEADY_SECONDS
-            stream.attempts = 0 if lived or (stream.progressed and paced) else stream.attempts + 1
-            stream.hasty = 0 if lived else stream.hasty
-        elif not stream.answered:
+        if not stream.answered:
             stream.attempts += 1
         elif stream.resumed and not stream.progressed:
             stream.barren += 1

@@ -263,6 +263,10 @@ class Peer:
         told = Answered(self.stream, self.connection, status, events, session_id, self.driver.now, resumed)
         return self.driver.feed(told)
 
+    def begin(self) -> list[Action]:
+        """The wait before the newest exchange is over."""
+        return self.driver.feed(Begun(self.stream, self.connection))
+
     def event(self, event_id: str | None, message: Any = None, **rest: Any) -> list[Action]:
         """An event; one without a message is a priming event."""
         data = data_of(message)

@@ -16,7 +16,7 @@ from mcp_client_guard.core.actions import (
     TimerKind,
 )
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST, CallInDoubt
-from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
+from mcp_client_guard.core.inputs import UNREADABLE, CrowdedOut, TimerElapsed
 from mcp_client_guard.core.model import CallSent, Outcome, SessionEnded
 from mcp_client_guard.core.model import CallSettled as Settled
 from mcp_client_guard.core.policy import GuardPolicy
@@ -31,6 +31,7 @@ from mcp_client_guard.core.state import SessionState
 from tests.core.driver import (
     SESSION,
     Driver,
+    Peer,
     delivered,
     in_doubt,
     note,
@@ -276,6 +277,26 @@ def test_a_refusal_before_execution_is_not_executed(driver: Driver, status: int)
     assert error_of(actions)["data"]["http_status"] == status
 
 
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 305])
+def test_a_redirect_that_does_not_ask_for_the_same_request_again_may_come_from_one_that_has_run(
+    driver: Driver, status: int
+) -> None:
+    actions = driver.call().refuse(status, location="https://elsewhere.example/mcp")
+    assert in_doubt(actions)
+    doubt = CallInDoubt.find(delivered(actions)[0]["result"])
+    assert doubt is not None
+    assert doubt.reason == (
+        f"it was answered with HTTP {status}, redirected to https://elsewhere.example/mcp, which was not followed"
+    )
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirect_that_asks_for_the_same_request_elsewhere_has_not_run_it(driver: Driver, status: int) -> None:
+    actions = driver.call().refuse(status, location="https://elsewhere.example/mcp")
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert error_of(actions)["data"]["by"] == "server"
+
+
 def test_a_redirect_that_was_not_followed_is_named(driver: Driver) -> None:
     actions = driver.call().refuse(308, location="https://elsewhere.example/mcp")
     assert "elsewhere.example" in error_of(actions)["message"]
@@ -385,13 +406,94 @@ def test_a_call_cancelled_after_a_resume_is_not_rechecked(driver: Driver) -> Non
     assert call.is_open
 
 
-def test_a_retried_post_may_have_been_written_so_its_cancel_is_told_to_the_server(driver: Driver) -> None:
-    """The core cannot see when the delay of the second POST was over."""
+def waits(driver: Driver, how: str) -> Peer:
+    """A call whose exchange has not begun: behind its row, or behind the delay of its next attempt."""
+    driver.begins = how != "behind its row"
     call = driver.call()
-    call.not_written()
+    if driver.begins:
+        call.not_written()
+    return call
+
+
+WAITS = ["behind its row", "for its next attempt"]
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_a_call_cancelled_before_it_was_sent_is_never_sent_and_nothing_is_said_of_it(
+    driver: Driver, how: str
+) -> None:
+    call = waits(driver, how)
     actions = driver.cancel(call)
     assert not call.is_open
+    assert not of(actions, Post), "a cancel would name a request that the server has never seen"
+    assert outcomes(actions) == [Outcome.CANCELLED]
+    assert delivered(actions) == []
+    assert "before it was sent" in reports(actions, CallSettled)[0].reason
+    assert call.begin() == [], "too late: its connection speaks for nobody"
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_a_call_past_its_deadline_before_it_was_sent_was_not_executed(driver: Driver, how: str) -> None:
+    call = waits(driver, how)
+    actions = driver.elapse(TimerKind.DEADLINE, call.stream)
+    assert not call.is_open
+    assert not of(actions, Post)
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    error = error_of(actions)
+    assert (error["code"], error["data"]["by"]) == (CODE_NOT_EXECUTED, "wire")
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_a_call_not_yet_sent_when_the_host_leaves_is_no_doubt(driver: Driver, how: str) -> None:
+    waits(driver, how)
+    actions = driver.close()
+    assert outcomes(actions) == [Outcome.CANCELLED]
+    assert "before it was sent" in reports(actions, CallSettled)[0].reason
+    assert not driver.open
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_from_the_moment_it_begins_a_call_may_have_been_sent(driver: Driver, how: str) -> None:
+    call = waits(driver, how)
+    assert call.begin() == []
+    actions = driver.cancel(call)
     assert of(actions, Post)[0].message["method"] == "notifications/cancelled"
+
+
+def test_a_beginning_of_an_older_connection_says_nothing_of_the_present_one(driver: Driver) -> None:
+    call = driver.call()
+    old = call.stale()
+    call.not_written()
+    assert old.begin() == []
+    assert not of(driver.cancel(call), Post)
+
+
+def test_a_call_that_waits_for_its_resume_was_sent_long_ago(driver: Driver) -> None:
+    call = driver.call().stream_up("e1", "e2")
+    driver.begins = False
+    call.cut()
+    actions = driver.cancel(call)
+    assert of(actions, Post)[0].message["method"] == "notifications/cancelled"
+    assert not call.is_open
+
+
+def test_a_row_that_fails_after_the_cancel_changes_nothing(driver: Driver) -> None:
+    driver.begins = False
+    call = driver.call()
+    driver.cancel(call)
+    actions = call.save_failed()
+    assert outcomes(actions) == []
+    assert reports(actions, StoreFailed)
+
+
+def test_a_request_that_no_connection_became_free_for_was_not_executed(driver: Driver) -> None:
+    message = {"jsonrpc": "2.0", "id": "h9", "method": "tools/call", "params": {"name": "charge"}}
+    actions = driver.feed(CrowdedOut(message))
+    (answer,) = delivered(actions)
+    assert answer["id"] == "h9"
+    assert (answer["error"]["code"], answer["error"]["data"]["by"]) == (CODE_NOT_EXECUTED, "wire")
+    assert not of(actions, Post)
+    assert not of(actions, Save), "it was never submitted: there is no row"
 
 
 def test_a_cancelled_call_that_then_proves_never_written_is_not_sent_again(driver: Driver) -> None:
@@ -564,7 +666,7 @@ def test_closing_settles_every_call_and_ends_the_session(driver: Driver) -> None
     call.accept()
     retried.not_written()
     actions = driver.close()
-    assert outcomes(actions) == [Outcome.IN_DOUBT, Outcome.IN_DOUBT]
+    assert outcomes(actions) == [Outcome.IN_DOUBT, Outcome.CANCELLED], "of the second, nothing was sent"
     assert delivered(actions) == [], "nobody is left to hear it"
     assert not driver.open
     assert not driver.timers

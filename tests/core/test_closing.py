@@ -19,14 +19,14 @@ def driver() -> Driver:
     return Driver().opened()
 
 
-def resumed(driver: Driver, retry: int | None = None) -> Peer:
+def resumed(driver: Driver, retry: int | None = None, prefix: str = "e") -> Peer:
     """A call resumed and proven, whose server does not prime, so that a live tail may have begun."""
     call = driver.call()
     call.accept()
-    call.event("e1", call.progress(1))
-    call.event("e2", call.progress(2), retry=retry)
+    call.event(f"{prefix}1", call.progress(1))
+    call.event(f"{prefix}2", call.progress(2), retry=retry)
     call.resumed()
-    call.event("e2", call.progress(2))
+    call.event(f"{prefix}2", call.progress(2))
     return call
 
 
@@ -103,6 +103,64 @@ def test_a_look_that_finds_too_much_is_ended() -> None:
     call.event("x1", note("1"))
     call.event("x2", note("2"))
     assert outcomes(call.event("x3", note("3"))) == [Outcome.COMPLETED]
+
+
+def test_a_look_that_finds_too_many_bytes_is_ended() -> None:
+    """The same bound as that of a trial: twice the largest event."""
+    driver = Driver(GuardPolicy(max_event_size=1000)).opened()
+    call = resumed(driver)
+    call.event("e9", call.result())
+    call.accept()
+    assert call.event("x1", note("1" * 900)) == []
+    assert call.event("x2", note("2" * 900)) == []
+    actions = call.event("x3", note("3" * 900))
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert len(delivered(actions)) == 1, "a look that is not complete delivers nothing but the answer"
+
+
+def test_what_a_replay_holds_of_another_call_is_not_missed_by_this_one(driver: Driver) -> None:
+    """The TypeScript server replays the later events of every stream of the session."""
+    other = driver.call()
+    other.accept()
+    other.event("o1", other.progress(1))
+    call = resumed(driver)
+    call.event("e5", call.progress(5))
+    call.event("e9", call.result())
+    call.accept()
+    assert call.event("o2", other.progress(2)) == []
+    assert call.event("o3", other.result()) == []
+    call.event("e5", call.progress(5))
+    actions = call.event("e9", call.result())
+    assert not reports(actions, Discontinuity)
+    assert [m.get("id") for m in delivered(actions)] == [call.host_id]
+    assert delivered(other.event("o2", other.progress(2))), "it comes on its own stream, once"
+    assert outcomes(other.event("o3", other.result())) == [Outcome.COMPLETED]
+
+
+def test_whose_a_message_is_that_names_no_call_is_known_only_where_there_is_one(driver: Driver) -> None:
+    for alone in (True, False):
+        if not alone:
+            driver.call()
+        call = resumed(driver, prefix=f"{alone}-")
+        call.event(f"{alone}-9", call.result())
+        call.accept()
+        call.event(f"{alone}-4", note("news"))
+        actions = call.event(f"{alone}-9", call.result())
+        assert (note("news") in delivered(actions)) is alone
+        assert not reports(actions, Discontinuity)
+
+
+def test_an_event_without_an_id_is_never_missed(driver: Driver) -> None:
+    """Whether it is one that was delivered already cannot be told."""
+    call = resumed(driver)
+    call.event(None, note("x"))
+    call.event("e9", call.result())
+    call.accept()
+    call.event("e2", call.progress(2))
+    call.event(None, note("x"))
+    actions = call.event("e9", call.result())
+    assert note("x") not in delivered(actions)
+    assert outcomes(actions) == [Outcome.COMPLETED]
 
 
 def test_an_event_that_breaks_the_stream_does_not_cost_it_the_answer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -227,6 +228,25 @@ def test_a_timer_of_an_older_connection_does_nothing() -> None:
 
 
 # A second `initialize` on the same connection.
+
+
+@pytest.mark.parametrize("late", ["taken", "another session", "refused", "lost", "never sent"])
+def test_a_notification_of_the_old_session_is_hung_up_when_a_new_one_begins(late: str) -> None:
+    """S13: what is said of it then is said of a session that is no more."""
+    driver = Driver().opened()
+    old = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    driver.opened("session-two")
+    assert not old.is_open
+    tell: dict[str, Callable[[], list[Any]]] = {
+        "taken": lambda: old.accept(status=202, events=False, session_id=SESSION),
+        "another session": lambda: old.accept(status=202, events=False, session_id="session-three"),
+        "refused": lambda: old.refuse(404),
+        "lost": lambda: old.cut(),
+        "never sent": lambda: old.not_written(),
+    }
+    assert tell[late]() == []
+    assert driver.machine.session.state is SessionState.LIVE
+    assert driver.call().is_open
 
 
 def test_calls_of_the_old_session_are_in_doubt_when_a_new_one_begins() -> None:

@@ -11,20 +11,26 @@ from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import HARMLESS_METHODS, GuardPolicy, rule_on
 
 ALL_STATUSES = [*range(300, 400), *range(400, 452), *range(500, 512), 520, 599]
-NOT_RUN = {401, 403, 413, 415, 429, 503}
+NOT_RUN = {307, 308, 401, 403, 413, 415, 429, 503}
+MAY_HAVE_RUN = {s for s in range(300, 400) if s not in NOT_RUN}
 
 
 @pytest.mark.parametrize("session_sent", [True, False])
 @pytest.mark.parametrize("code", [None, -32601, -32001, -32600])
-def test_every_refusal_is_not_executed_or_an_answer_and_404_may_be_a_lost_session(
+def test_every_refusal_is_not_executed_in_doubt_or_an_answer_and_404_may_be_a_lost_session(
     session_sent: bool, code: int | None
 ) -> None:
+    """In doubt: redirects that may be how a request that has run says so (303, 302, 301)."""
     for status in ALL_STATUSES:
         ruling = rule_on(status, session_sent=session_sent, rpc_code=code)
         assert ruling.session_gone is (status == 404 and session_sent and code != -32601), status
-        not_run = ruling.session_gone or status in NOT_RUN or status < 400
-        assert ruling.outcome is (Outcome.NOT_EXECUTED if not_run else Outcome.COMPLETED), status
-        assert ruling.by == ("server" if not_run else "answer"), status
+        expected = Outcome.COMPLETED
+        if ruling.session_gone or status in NOT_RUN:
+            expected = Outcome.NOT_EXECUTED
+        elif status in MAY_HAVE_RUN:
+            expected = Outcome.IN_DOUBT
+        assert ruling.outcome is expected, status
+        assert ruling.by == ("answer" if expected is Outcome.COMPLETED else "server"), status
 
 
 @pytest.mark.parametrize(

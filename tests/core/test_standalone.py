@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Get, Hangup, SetTimer, TimerKind
+from mcp_client_guard.core.actions import Get, Hangup, Post, SetTimer, TimerKind
+from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
@@ -168,12 +169,27 @@ def test_a_connection_that_lived_ten_seconds_resets_the_delay(stream: Peer, prim
     assert of(stream.end(after=10), Get)[0].delay.attempt == 0
 
 
-def test_a_message_resets_the_delay(stream: Peer) -> None:
-    for _ in range(5):
-        stream.end()
+@pytest.mark.parametrize(("retry", "paced"), [(None, False), (0, False), (9, False), (10, True), (3000, True)])
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_message_resets_the_delay_only_where_the_server_names_a_pace(
+    stream: Peer, retry: int | None, paced: bool, ids: bool
+) -> None:
+    """A server that greets each connection with a message and ends it must not be stormed."""
+    attempts = []
+    for number in range(8):
+        stream.event(f"s{number}" if ids else None, note(str(number)), retry=retry)
+        attempts.append(of(stream.end(), Get)[0].delay.attempt)
         stream.accept()
-    stream.event(None, note("news"))
-    assert of(stream.end(), Get)[0].delay.attempt == 0
+    assert attempts == ([0] * 8 if paced else list(range(1, 9)))
+
+
+def test_a_pace_alone_without_anything_new_does_not_reset_the_delay(stream: Peer) -> None:
+    attempts = []
+    for _ in range(5):
+        stream.event(None, None, retry=3000)
+        attempts.append(of(stream.end(), Get)[0].delay.attempt)
+        stream.accept()
+    assert attempts == [1, 2, 3, 4, 5]
 
 
 def test_it_is_never_given_up(stream: Peer) -> None:
@@ -181,9 +197,13 @@ def test_it_is_never_given_up(stream: Peer) -> None:
         assert of(stream.cut("ConnectError"), Get)
 
 
-def test_a_2xx_without_events_is_tried_again(stream: Peer) -> None:
+def test_a_2xx_without_events_is_tried_again_ever_more_slowly(stream: Peer) -> None:
     stream.cut()
-    assert of(stream.accept(events=False), Get)
+    attempts = []
+    for _ in range(4):
+        assert stream.accept(events=False, status=204) == []
+        attempts.append(of(stream.body(None), Get)[0].delay.attempt)
+    assert attempts == [2, 3, 4, 5]
 
 
 def test_an_idle_connection_without_a_cursor_is_asked_about_and_unanswered_it_is_cut(driver: Driver) -> None:
@@ -365,8 +385,36 @@ def test_an_exact_cursor_after_silence_that_ends_at_once_is_judged_and_opened_af
     assert identified.asked is None
 
 
-def test_a_body_for_it_is_nobody_s(stream: Peer) -> None:
-    assert stream.body({"jsonrpc": "2.0", "id": 1, "result": {}}) == []
+def test_a_body_for_it_is_nobody_s(driver: Driver, stream: Peer) -> None:
+    """Not even if it looks like an answer that a call waits for: no server answers a listening GET so."""
+    call = driver.call()
+    stream.cut()
+    stream.accept(events=False)
+    actions = stream.body(call.result())
+    assert [type(a) for a in actions] == [Hangup, Get]
+    assert outcomes(actions) == []
+
+
+def test_it_is_not_opened_where_the_client_has_no_connection_to_spare() -> None:
+    driver = Driver()
+    driver.machine = Machine(opens_standalone=False)
+    driver.initialize()
+    peer = driver.peer(of(driver.notify("notifications/initialized"), Post)[0].stream)
+    assert not of(peer.accept(status=202, events=False), Get)
+    call = driver.call()
+    call.accept(events=False)
+    assert outcomes(call.body(call.result())) == [Outcome.COMPLETED]
+    waiting = driver.call().stream_up("e1", "e2")
+    (get,) = of(waiting.cut(), Get)
+    assert get.last_event_id == "e1", "a cut call is resumed all the same"
+    assert get.for_request
+
+
+def test_only_what_a_request_waits_for_counts_among_the_requests(driver: Driver, stream: Peer) -> None:
+    assert not stream.order.for_request
+    assert not of(driver.notify("notifications/x"), Post)[0].for_request
+    assert not of(driver.submit({"jsonrpc": "2.0", "id": 7, "result": {}}), Post)[0].for_request
+    assert driver.call().order.for_request
 
 
 def test_a_response_on_it_still_settles_the_call_it_is_for(driver: Driver, stream: Peer) -> None:

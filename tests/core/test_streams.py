@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import CancelTimer, Get, Hangup, Post, SetTimer, TimerKind
-from mcp_client_guard.core.inputs import TimerElapsed
+from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
     Disconnected,
     Discontinuity,
     DuplicateDropped,
+    NotificationLost,
     OrphanDropped,
     Resumed,
     UnreadableDropped,
@@ -593,11 +594,37 @@ def test_one_ping_at_a_time(driver: Driver) -> None:
     assert not of(two.idle(), Post)
 
 
-def test_a_2xx_without_events_is_no_resume(call: Peer) -> None:
+@pytest.mark.parametrize("body", [None, UNREADABLE, {"x": 1}, {"jsonrpc": "2.0", "id": 10**6, "result": {}}])
+def test_a_2xx_without_events_is_no_resume_and_final(call: Peer, body: Any) -> None:
+    """Asked once more with the exact cursor, like any other refusal for good."""
     call.cut()
-    (get,) = of(call.accept(events=False, status=204), Get)
-    assert get.delay.attempt == 1
-    assert get.last_event_id == "e1"
+    assert call.accept(events=False, status=204) == []
+    (get,) = of(call.body(body), Get)
+    assert get.last_event_id == "e2"
+    call.accept(events=False, status=204)
+    actions = call.body(body)
+    assert in_doubt(actions)
+    assert "HTTP 204" in grades(actions)[0]
+    assert not call.is_open
+
+
+def test_a_resume_answered_by_the_answer_itself_settles_the_call(call: Peer) -> None:
+    """Servers may switch to JSON once the result is ready."""
+    call.cut()
+    call.accept(events=False)
+    actions = call.body(call.result())
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert not call.is_open
+
+
+def test_a_resume_answered_by_the_answer_to_another_call_settles_that_one(driver: Driver, call: Peer) -> None:
+    other = driver.call()
+    call.cut()
+    call.accept(events=False)
+    actions = call.body(other.result())
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert of(actions, Get), "its own is still to come"
 
 
 # Silence, idleness, and budgets.
@@ -626,9 +653,23 @@ def test_a_stateless_stream_is_never_pinged() -> None:
     assert call.idle() == []
 
 
-def test_a_notification_s_post_may_idle(driver: Driver) -> None:
+def test_a_notification_s_post_that_is_never_answered_is_given_up(driver: Driver) -> None:
+    """Or such connections would pile up."""
     peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
-    assert peer.idle() == []
+    actions = peer.idle()
+    assert reports(actions, NotificationLost) == [NotificationLost("notifications/x", "no answer for max_idle")]
+    assert not peer.is_open
+    assert peer.accept(status=202, events=False) == [], "its answer comes too late"
+
+
+def test_an_initialized_that_is_never_answered_holds_up_no_request() -> None:
+    driver = Driver()
+    driver.initialize()
+    peer = driver.peer(of(driver.notify("notifications/initialized"), Post)[0].stream)
+    assert not of(driver.call().actions, Post)
+    actions = peer.idle()
+    assert reports(actions, NotificationLost)
+    assert [p.message["method"] for p in of(actions, Post)] == ["tools/call"]
 
 
 def test_resumes_that_end_without_anything_new_are_given_up_after_a_minute_and_five_in_a_row(
@@ -670,15 +711,47 @@ def test_a_fresh_id_fills_the_budget_but_makes_no_storm(driver: Driver) -> None:
     assert delays == list(range(1, 13))
 
 
-def test_a_server_that_names_a_wait_is_polled_at_its_own_pace(driver: Driver) -> None:
+@pytest.mark.parametrize(("retry", "paced"), [(1, False), (9, False), (10, True), (50, True)])
+def test_a_server_that_names_a_wait_is_polled_at_its_own_pace(driver: Driver, retry: int, paced: bool) -> None:
     call = driver.call()
     call.accept()
-    call.event("p", None, retry=50)
+    call.event("p", None, retry=retry)
     call.end()
+    attempts = []
     for number in range(5):
         call.accept()
         call.event(f"q{number}", None)
-        assert of(call.end(), Get)[0].delay.attempt == 0
+        attempts.append(of(call.end(), Get)[0].delay.attempt)
+    assert attempts == ([0] * 5 if paced else [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("retry", [None, 0, 50])
+def test_resumes_that_bring_a_message_without_an_id_each_time_end(driver: Driver, retry: int | None) -> None:
+    """No cursor moves, so that each resume asks for the same again: no storm, and not for ever."""
+    call = driver.call()
+    call.accept()
+    call.event("p1", None, retry=retry)
+    call.end()
+    attempts = []
+    while call.is_open:
+        call.accept()
+        call.event(None, note("the same each time"))
+        actions = call.end(after=11)
+        attempts += [get.delay.attempt for get in of(actions, Get)]
+    assert in_doubt(actions)
+    assert attempts == list(range(1, 7)), "it ends settle_after after the first, with a growing delay until then"
+
+
+def test_a_new_id_among_them_is_progress(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    call.event("p1", None)
+    call.end()
+    for number in range(20):
+        call.accept()
+        call.event(None, note("news"))
+        call.event(f"q{number}", None)
+        assert not in_doubt(call.end(after=11))
 
 
 def test_connections_that_are_never_answered_use_up_the_attempts() -> None:

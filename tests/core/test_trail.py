@@ -130,7 +130,10 @@ LONG = "x" * 9000
         ([("e1", A), ("e2", B), ("q", b"")], ResumePoint("e1", Seen("e2", WITNESS_B))),
         ([("e1", A), ("q", b"")], ResumePoint("q", None)),
         # An ID that cannot be a header is no anchor, and no cursor.
-        ([(LONG, A), ("e2", B)], ResumePoint("e2", None)),
+        ([(" e1", A), ("e2", B)], ResumePoint("e2", None)),
+        ([("e1", A), ("e2 ", B)], None),
+        # One that is far too long ends all identity: a trail must stay small.
+        ([(LONG, A), ("e2", B)], None),
         ([("e1", A), (LONG, B)], None),
     ],
 )
