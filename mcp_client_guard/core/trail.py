@@ -88,6 +88,7 @@ class Trail:
     """False once an ID was used twice, or equals the session ID: no cursor, no overlap, no de-duplication."""
     _next_number: int = 1
     _newest: Row | None = None
+    _last_id: str | None = None
     _first_connection: int | None = None
     _expected: deque[Row] = field(factory=deque)
 
@@ -155,7 +156,7 @@ class Trail:
 
     def forget_cursor(self) -> None:
         """The server reset the last event ID to nothing (an empty `id:` field)."""
-        self._newest = None
+        self._newest = self._last_id = None
 
     def identifies_nothing(self) -> None:
         """The IDs of this stream are not identities; stop using them."""
@@ -174,13 +175,13 @@ class Trail:
             self._unindex(row)
         self.rows.clear()
         self._expected.clear()
-        self._newest = None
+        self._newest = self._last_id = None
 
     def stored_rows(self, up_to: int) -> tuple[Seen, ...]:
         """The newest rows with an ID not beyond row number `up_to`: what may be written to disk."""
         kept: list[Seen] = []
         for row in reversed(self.rows):
-            if row.number <= up_to and row.event_id is not None:
+            if row.number <= up_to and self._marks_place(row):
                 kept.append(row.seen)
                 if len(kept) == STORED_ROWS:
                     break
@@ -190,15 +191,14 @@ class Trail:
         return [row.event_id for row in self.rows if row.event_id is not None]
 
     def _leaves_gap(self, event_id: str) -> bool:
-        newest = self._newest
-        if self.scheme is IdScheme.OPAQUE or newest is None or newest.event_id is None:
+        if self.scheme is IdScheme.OPAQUE or self._last_id is None:
             return False
-        return not follows(self.scheme, newest.event_id, event_id)
+        return not follows(self.scheme, self._last_id, event_id)
 
     def _overlap(self) -> tuple[str | None, Seen | None]:
         witness: Row | None = None
         for row in reversed(self.rows):
-            if row.event_id is None:
+            if row.event_id is None or not self._marks_place(row):
                 continue
             if witness is not None:
                 return (row.event_id, witness.seen) if fits_header(row.event_id) else (None, None)
@@ -245,7 +245,7 @@ class Trail:
         for row in later:
             row.number, self._next_number = self._next_number, self._next_number + 1
         self.rows = deque(sorted(rows, key=lambda row: row.number))
-        self._newest = next((row for row in reversed(self.rows) if row.event_id is not None), None)
+        self._newest = next((row for row in reversed(self.rows) if self._marks_place(row)), None)
         self.replay_expected()
 
     def _was_resumed(self, connection: int) -> bool:
@@ -254,7 +254,17 @@ class Trail:
     def _adopt(self, event_id: str, data: bytes, carried: bool, connection: int) -> None:
         row = self._append(event_id, data, carried, connection)
         self.index[event_id] = row
-        self._newest = row
+        self._last_id = event_id
+        if self._marks_place(row):
+            self._newest = row
+
+    def _marks_place(self, row: Row) -> bool:
+        """Whether the server's log has this row where the trail has it.
+
+        A priming event minted on a resume may not: while it is stored and sent, a message that stands before it
+        in the log can still be on its way (SDK 1.30 and 2.3, FastMCP 4). So it is no cursor and no anchor.
+        """
+        return row.event_id is not None and (row.carried or not self._was_resumed(row.connection))
 
     def _append(self, event_id: str | None, data: bytes, carried: bool, connection: int) -> Row:
         row = Row(event_id, data, carried, connection, self._next_number, self)

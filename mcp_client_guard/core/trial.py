@@ -51,6 +51,8 @@ class Trial:
     """The exact cursor was sent because the witness had not come."""
     held: list[EventReceived] = field(factory=list)
     held_bytes: int = 0
+    primed: str | None = None
+    """The newest priming event of this connection: in a counting server's numbers it has its place, too."""
 
     @property
     def is_exact(self) -> bool:
@@ -70,6 +72,7 @@ class Trial:
         if witness is not None and event.event_id == witness.event_id and digest_of(event.data) == witness.digest:
             return Judged(PROVEN, fits=False)
         if not carried:
+            self.primed = event.event_id or self.primed
             return Weight.SKIP
         if self.trail.conflicts(event.event_id, event.data):
             return Judged(broken("another message under a known event ID"), fits=False)
@@ -89,11 +92,12 @@ class Trial:
         if event.event_id is None:
             return Judged(self.unproven, fits=True)
         ids = self.trail.event_ids()
-        if not follows(self.trail.scheme, self.sent, event.event_id):
+        before = (self.sent, self.primed or self.sent)
+        if not any(follows(self.trail.scheme, b, event.event_id) for b in before):
             return Judged(broken(f"the declared {self.trail.scheme.value} IDs do not continue"), fits=False)
         if goes_down(ids, event.event_id):
             return Judged(broken("the event IDs started over"), fits=False)
         scheme = self.trail.scheme if self.trail.scheme is not IdScheme.OPAQUE else learn(ids)
-        if scheme is IdScheme.CONTIGUOUS and follows(scheme, self.sent, event.event_id):
+        if scheme is IdScheme.CONTIGUOUS and any(follows(scheme, b, event.event_id) for b in before):
             return Judged(Evidence(Grade.CONSISTENT, "the event IDs continue without a gap"), fits=True)
         return Judged(self.unproven, fits=True)

@@ -1,0 +1,30 @@
+"""A priming event that a server mints on a resume stands somewhere in its log: nobody can say where."""
+
+from __future__ import annotations
+
+from mcp_client_guard.core.model import Grade
+
+from .driver import Driver, evidence
+
+
+def test_a_priming_event_minted_on_a_resume_is_neither_anchor_nor_cursor() -> None:
+    """While p2 is stored and sent, e2, which is before it in the log, can still be on its way: after p2 the
+    server has no e2 to replay. Asked from p2, an honest server would look broken (seen on FastMCP 4)."""
+    call = Driver().opened().call()
+    call.accept()
+    call.event("p1")
+    call.event("e1", call.progress(1))
+    call.cut()
+    call.accept()
+    assert [e.grade for e in evidence(call.event("e1", call.progress(1)))] == [Grade.PROVEN]
+    call.event("p2")
+    call.cut()
+    assert call.asked == "p1"
+    call.accept()
+    call.event("e1", call.progress(1))
+    call.event("p3")
+    call.event("e2", call.progress(2))
+    call.cut()
+    assert call.asked == "e1"
+    call.accept()
+    assert [e.grade for e in evidence(call.event("e2", call.progress(2)))] == [Grade.PROVEN]
