@@ -233,6 +233,15 @@ class Calls:
         """The request that this message answers, if it still waits for one or is in doubt."""
         return None if "method" in message else self._owing(stream, message.get("id"))
 
+    def is_answer_of(self, call: Call, body: Any) -> bool:
+        """Whether this, though no message, is meant as the answer to this request."""
+        return (
+            call.in_flight
+            and isinstance(body, dict)
+            and "method" not in body
+            and self.ledger.owing(body.get("id")) is call
+        )
+
     def owner_of(self, stream: Stream, message: JSON) -> Call | None:
         """The request that this message is an answer to, or progress of; None if it is of neither kind."""
         if message.get("method") != "notifications/progress":

@@ -13,6 +13,7 @@ from .actions import CancelTimer, Delay, Get, Hangup, SetTimer, Timer, TimerKind
 from .inputs import EventReceived
 from .ledger import Call
 from .messages import messages_of
+from .model import digest_of
 from .stream import Stream, StreamKind
 from .trials import Trials
 
@@ -60,7 +61,10 @@ class Closing(Trials):
 
     def _look(self, stream: Stream, look: LastLook, event: EventReceived) -> None:
         if event.event_id == look.answer.event_id:
-            self._conclude(stream, complete=True)
+            same = digest_of(event.data) == digest_of(look.answer.data)
+            if not same:
+                self._report_loss(stream, "another message under the answer's event ID", event)
+            self._conclude(stream, complete=same)
         elif event.event_id is None or not self._may_be_of(stream, event):
             return
         elif stream.trail.holds(event.event_id, event.data):
@@ -106,8 +110,12 @@ class Closing(Trials):
     def conclude(self, call: Call) -> None:
         """Deliver the answer of this request now, if one is held."""
         stream = self._streams.get(call.wire_id)
-        if stream is not None and stream.last_look is not None:
+        if stream is None:
+            return
+        if stream.last_look is not None:
             self._conclude(stream, complete=False)
+        elif stream.trial is not None:
+            self._take_owed(stream, stream.trial)
 
     def _closing_timer(self, stream: Stream) -> Timer:
         return Timer(TimerKind.CLOSING, stream.number, stream.connection)

@@ -59,8 +59,12 @@ class Placing(Registry):
     def _place_empty(self, stream: Stream, event: EventReceived, placement: Placement) -> None:
         if placement is _NEXT:
             stream.primed_on = event.connection
-        if event.body is UNREADABLE:
-            self.out.append(Report(UnreadableDropped(stream.name, "not JSON")))
+        if not event.body:
+            return
+        why = "not JSON" if event.body is UNREADABLE else "not a JSON-RPC message"
+        self.out.append(Report(UnreadableDropped(stream.name, why)))
+        if stream.call is not None and self.calls.is_answer_of(stream.call, event.body):
+            self._give_up(stream, "its answer could not be read")
 
     def _take_all(self, stream: Stream, event: EventReceived, messages: tuple[JSON, ...]) -> None:
         for message in messages:

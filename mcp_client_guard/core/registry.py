@@ -169,6 +169,7 @@ class Registry:
         else:
             headers["last-event-id"] = point.last_event_id
             stream.resumed_from = point.last_event_id
+            stream.trail.expect_after(point.last_event_id)
             stream.trial = Trial(stream.trail, point.last_event_id, point.witness, stream.after_silence)
         last = point.last_event_id if point else None
         self.out.append(Get(stream.number, stream.connection, headers, delay, last, stream.call is not None))

@@ -145,6 +145,22 @@ class Trail:
                 return ResumePoint(anchor, witness)
         return ResumePoint(cursor, None)
 
+    def expect_after(self, event_id: str) -> None:
+        """A resume from this event was ordered: events without an ID that followed it may come again, in order."""
+        self._expected.clear()
+        for row in self.rows:
+            if row.event_id == event_id:
+                self._expected.clear()
+            elif row.event_id is None:
+                self._expected.append(row)
+
+    def take_expected(self, data: bytes) -> bool:
+        """Whether this event without an ID is the next that may come again."""
+        if not self._expected or not self._expected[0].matches(data):
+            return False
+        self._expected.popleft()
+        return True
+
     def replay_expected(self) -> None:
         """After a proven resume: events without an ID that followed the witness may come again, in order."""
         self._expected.clear()
@@ -207,11 +223,9 @@ class Trail:
         return None, None
 
     def _place_without_id(self, data: bytes, carried: bool, connection: int) -> Placement:
-        if self._expected:
-            if self._expected[0].matches(data):
-                self._expected.popleft()
-                return Placement.DUPLICATE
-            self._expected.clear()
+        if self.take_expected(data):
+            return Placement.DUPLICATE
+        self._expected.clear()
         if carried and self.rows:
             self._append(None, data, carried, connection)
         return Placement.UNKNOWN

@@ -74,6 +74,8 @@ class Trial:
         if not carried:
             self.primed = event.event_id or self.primed
             return Weight.SKIP
+        if event.event_id is None and self.trail.take_expected(event.data):
+            return Weight.SKIP
         if self.trail.conflicts(event.event_id, event.data):
             return Judged(broken("another message under a known event ID"), fits=False)
         if self.trail.holds(event.event_id, event.data):

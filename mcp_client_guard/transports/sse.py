@@ -25,7 +25,7 @@ _BLANK_LINE = b"\n\n"
 _COMMON = re.compile(
     rb"(?:event: ?message\n)?(?:id: ?([^ \n\0][^\n\0]*)\n)?(?:event: ?message\n)?data: ?([^ \n][^\n]*)", re.ASCII
 )
-_COMMENTS = re.compile(rb"\A(?::[^\n]*\n)+")
+_COMMENTS = re.compile(rb"\A\n?(?::[^\n]*\n)+")
 _COMMENTS_KEPT = 64 * 1024
 _EMPTY_ID = re.compile(r"^id(?:: ?)?$", re.MULTILINE)
 _DIGITS = re.compile(r"^retry: ?([0-9]{1,15})$", re.MULTILINE)
@@ -82,12 +82,12 @@ class EventReader:
 
     def _check_tail(self) -> None:
         """Comments need no blank line after them; they are no part of the event that is still to come."""
-        if len(self._tail) > min(self.max_event_size, _COMMENTS_KEPT) and self._tail.startswith(b":"):
+        if len(self._tail) > min(self.max_event_size, _COMMENTS_KEPT) and self._tail.startswith((b":", b"\n:")):
             self._tail = bytearray(_COMMENTS.sub(b"", bytes(self._tail)))
         self._check(self._tail)
 
     def _check(self, block: bytes | bytearray) -> None:
-        if len(block) > self.max_event_size:
+        if len(block) > self.max_event_size and len(_COMMENTS.sub(b"", block)) > self.max_event_size:
             raise EventTooLarge
 
     def _events(self, blocks: list[bytes]) -> list[EventReceived]:

@@ -192,11 +192,19 @@ def test_a_json_answer_changes_no_cursor(call: Peer) -> None:
 
 
 def test_a_json_answer_to_a_resume_keeps_the_cursor_it_was_made_with(call: Peer) -> None:
+    trail = call.driver.machine._streams._streams[call.stream].trail
+    cursor = trail.cursor
     call.cut()
-    asked, old = call.asked, call.stale()
     call.accept(events=False)
-    assert old.body(call.result()) == []
-    assert call.asked == asked
+    assert not delivered(call.body({"jsonrpc": "2.0", "id": 999, "result": {}}))
+    assert trail.cursor == cursor
+    assert call.asked == cursor
+
+
+def test_a_resume_answered_by_the_answer_itself_settles_the_call(call: Peer) -> None:
+    call.cut()
+    call.accept(events=False)
+    assert outcomes(call.body(call.result())) == [Outcome.COMPLETED]
 
 
 # Stale cursor (seed 5): never on a POST, never in another session.
