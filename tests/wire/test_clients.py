@@ -13,6 +13,7 @@ from mcp.client import streamable_http as theirs
 
 from mcp_client_guard import GuardPolicy
 from mcp_client_guard.adapters import mcp as ours
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
 
 from .hosts import (
@@ -22,7 +23,9 @@ from .hosts import (
     Streams,
     answer,
     events,
+    note,
     plain_host,
+    plainly,
     prime,
     progress,
     run_together,
@@ -87,14 +90,34 @@ async def test_more_calls_than_a_client_has_connections_all_complete(playing: Pl
             assert await run_together(*[host.call] * 20) == [Answer("done")] * 20
 
 
-async def test_a_client_with_one_connection_gets_through_its_calls() -> None:
-    limits = httpx.Limits(max_connections=1)
-    async with httpx.AsyncClient(limits=limits) as client:
-        with anyio.fail_after(LIMIT):
-            async with FakeServer(Streams(events(answer()))) as server:
-                async with plain_host(server.url, http_client=client, policy=GuardPolicy()) as host:
-                    for _ in range(3):
-                        assert await host.call() == Answer("done")
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 6])
+async def test_a_client_with_few_connections_gets_through_its_calls(playing: Playing, most: int) -> None:
+    """The standalone stream takes one for good, which a client of one or two cannot spare."""
+    mcp = Streams(events(answer()), standalone=events(note("hello"), end=How.STALL))
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=most)) as client:
+        async with playing(mcp, http_client=client) as (server, host):
+            for _ in range(3):
+                assert await host.call() == Answer("done")
+            assert await run_together(*[host.call] * 10) == [Answer("done")] * 10
+            mcp.first = events(prime("p0", 1), progress(1, "e1"), end=How.RST)
+            mcp.left = [events(progress(1, "e1"), answer(id="e2"))]
+            assert await host.call() == Answer("done")
+            if most >= 3:
+                await host.until(lambda: host.heard)
+            listening = [get for get in server.sent("GET") if get.last_event_id is None]
+            assert len(listening) == (1 if most >= 3 else 0)
+
+
+async def test_a_request_for_which_no_connection_becomes_free_in_time_was_not_executed() -> None:
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1)) as client:
+        options = {"http_client": client, "policy": {"call_deadline": 0.15}}
+        async with plainly(Streams(steps(How.STALL)), **options) as (server, host):
+            await host.request("ping")  # from here on the session takes requests at once
+            stalled, crowded = await run_together(host.call, host.call)
+            assert stalled.doubt is not None
+            assert (crowded.code, crowded.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+            assert "connection" in crowded.text
+            assert len(server.sent("POST", "tools/call")) == 1
 
 
 async def test_one_client_serves_several_connections_at_once() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_client_guard import CallSettled, Disconnected, Discontinuity, Outcome, SessionLost
+from mcp_client_guard import CallSettled, Disconnected, Discontinuity, NotificationLost, Outcome, SessionLost
 from mcp_client_guard.testing import How, Reply, Request, progress_of, tool_result
 
 from .hosts import (
@@ -265,3 +265,20 @@ async def test_servers_of_every_poor_kind_raise_no_alarm(playing: Playing) -> No
 
 async def _json(call: Request, reply: Reply) -> None:
     await reply.json(tool_result(call.rpc_id, "done"))
+
+
+async def test_notifications_that_are_never_answered_do_not_pile_up() -> None:
+    class Deaf(Streams):
+        async def __call__(self, request: Request, reply: Reply) -> None:
+            if request.rpc_method == "notifications/roots/list_changed":
+                await reply.play(How.STALL)
+            else:
+                await super().__call__(request, reply)
+
+    async with plainly(Deaf(events(answer())), policy=SHORT) as (server, host):
+        for _ in range(20):
+            await host.notify("notifications/roots/list_changed")
+        await host.until(lambda: len(host.of(NotificationLost)) == 20)
+        assert {e.why for e in host.of(NotificationLost)} == {"no answer for max_idle"}
+        await server.until(lambda: server.open_connections <= 3)
+        assert await host.call() == Answer("done")

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcp_client_guard.testing import END_OF_CHUNKS, How, Reply, Request, chunk, sse_head, tool_result
-from mcp_client_guard.transports.sse import EventReader, EventTooLarge
+from mcp_client_guard.transports.sse import _COMMON, EventReader, EventTooLarge
 
 from .hosts import Answer, Playing, Streams, answer, events, plainly, resumed_after
 
@@ -211,6 +211,50 @@ def test_a_comment_without_an_end_is_bounded_too() -> None:
     with pytest.raises(EventTooLarge):
         for _ in range(100):
             reader.feed(b": ping " * 10)
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000, 10**6])
+@pytest.mark.parametrize("limit", [1000, ROOMY])
+def test_comment_lines_need_no_blank_line_and_are_no_part_of_the_event_that_follows(step: int, limit: int) -> None:
+    heartbeats = b": keep-alive, padded ............................\n" * (3 * limit // 50)
+    body = heartbeats + b"id: 1\ndata: " + A + b"\n\n\n" + heartbeats + b"id: 2\n: x\ndata: " + B + b"\n\n"
+    step = step if limit < ROOMY else max(step, 60_000)
+    seen, last_id, _ = read([body[i : i + step] for i in range(0, len(body), step)], limit)
+    assert ([s.data for s in seen], last_id) == ([A, B], "2")
+
+
+def test_an_event_is_bounded_after_any_number_of_comments() -> None:
+    reader = EventReader(0, 0, 1000)
+    reader.feed(b": ping\n" * 1000)
+    with pytest.raises(EventTooLarge):
+        reader.feed(b": ping\ndata: " + b"x" * 1001)
+
+
+COMMON_BLOCKS = st.from_regex(_COMMON, fullmatch=True)
+BLOCKS = st.one_of(COMMON_BLOCKS, st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+
+
+@settings(deadline=None, max_examples=1000)
+@given(BLOCKS)
+@example(b"data: NaN")
+@example(b"id: 1\ndata: {}")
+@example("id: é\ndata: \u2028\u0085\x0b\x0c\x1c".encode())
+@example(b"id: \xff\ndata: {}")
+@example(b"data: \xff")
+@example(b"event: message\nid:7\ndata:[1]")
+@example(b"data: [1")
+def test_a_common_block_is_the_same_event_at_a_glance_and_by_httpx_sse(block: bytes) -> None:
+    block = block.replace(b"\r", b"")  # the reader has made each line end a line feed
+    reader = EventReader(1, 2, ROOMY)
+    glance = reader._common(block)
+    if glance is not None:
+        assert repr(glance) == repr(reader._any(block))
+        assert (glance.data, glance.event_id) == (reader._any(block).data, reader._any(block).event_id)
+
+
+def test_what_servers_send_a_million_times_is_read_at_a_glance() -> None:
+    for block in (b"data: {}", b"id: 1\ndata: {}", b"event: message\nid: 1\ndata: {}", b"id:1\ndata:{}"):
+        assert EventReader(1, 2, ROOMY)._common(block) is not None
 
 
 # --- through the wire -----------------------------------------------------------------------------------

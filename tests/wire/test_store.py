@@ -107,6 +107,7 @@ class Failing(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.full = False
+        self.error: Exception = StoreWriteError("disk full")
         self.durable_writes = 0
         self.go_on = anyio.Event()
         self.go_on.set()
@@ -123,13 +124,13 @@ class FailingClaim:
     async def release(self) -> None:
         await self._claim.release()
         if self._store.full:
-            raise StoreWriteError("disk full")
+            raise self._store.error
 
     async def write(self, slot: int, records: Any, *, durable: bool = False) -> None:
         self._store.durable_writes += durable
         await self._store.go_on.wait()
         if self._store.full:
-            raise StoreWriteError("disk full")
+            raise self._store.error
         await self._claim.write(slot, records, durable=durable)
 
 
@@ -155,6 +156,35 @@ async def test_with_a_full_disk_a_call_is_refused_and_reading_goes_on(playing: P
         assert await host.call() == Answer("done")
     assert mcp.executed == ["charge"] * 2
     assert len(server.sent("POST", "tools/call")) == 2
+
+
+@pytest.mark.parametrize("error", [OSError(28, "the secret path"), RuntimeError("the secret path"), KeyError("x")])
+async def test_a_store_that_raises_anything_costs_one_call_and_not_the_connection(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """`Store` is a public protocol: what another's raises is not of our family, nor ours to show."""
+    go_on = anyio.Event()
+    store = Failing()
+    store.error = error
+    mcp = Streams(events(progress(1), until(go_on), answer()))
+    async with plainly(mcp, store=store) as (server, host):
+        parallel = await host.post("tools/call", {"name": "charge", "_meta": {"progressToken": 1}})
+        await host.saw(1)
+        store.full = True
+        got = await host.call()
+        assert (got.code, got.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+        assert type(error).__name__ in got.text
+        assert "secret" not in got.text
+        assert "result" in await host.request("tools/list")
+        go_on.set()
+        assert "result" in (await host.until(lambda: host.answers_to(parallel)))[0]
+        store.full = False
+        assert await host.call() == Answer("done")
+        assert len(server.sent("POST", "tools/call")) == 2
+        store.full = True
+    assert type(error).__name__ in {e.why for e in host.of(StoreFailed)}
+    assert "secret" not in caplog.text
+    assert "could not be given up" in caplog.text
 
 
 async def test_with_a_full_disk_harmless_requests_still_go_out() -> None:
