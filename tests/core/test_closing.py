@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import Get, Hangup, SetTimer, TimerKind
+from mcp_client_guard.core.inputs import TimerElapsed
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Discontinuity
@@ -93,6 +94,33 @@ def test_however_the_look_ends_the_answer_is_delivered(call: Peer, how: str) -> 
     assert [m["id"] for m in delivered(actions) if m.get("id") == call.host_id] == [call.host_id]
     assert not call.driver.is_set(TimerKind.CLOSING, call.stream)
     assert not call.is_open
+
+
+def test_another_message_under_the_answer_s_id_is_reported_and_the_first_is_the_answer(call: Peer) -> None:
+    call.accept()
+    call.event("e3", call.progress(3))
+    actions = call.event("e9", call.error())
+    assert reports(actions, Discontinuity)
+    (answer,) = delivered(actions)
+    assert "result" in answer
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel", "close"])
+def test_an_answer_that_a_trial_holds_is_stronger_than_what_ends_the_call(driver: Driver, how: str) -> None:
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    assert delivered(call.event("e9", call.result())) == [], "held, for its witness has not come"
+    actions = ENDS[how](call)
+    assert Outcome.COMPLETED in outcomes(actions)
+    assert [m["id"] for m in delivered(actions) if "id" in m] == [call.host_id]
+
+
+def test_a_deadline_that_comes_after_all_was_settled_does_nothing(driver: Driver) -> None:
+    call = driver.call()
+    timer = next(t for t in driver.timers if t.kind is TimerKind.DEADLINE)
+    call.cut()
+    assert driver.feed(TimerElapsed(timer, driver.now)) == []
 
 
 def test_a_look_that_finds_too_much_is_ended() -> None:

@@ -783,6 +783,23 @@ def test_an_answer_too_large_leaves_the_call_in_doubt_and_is_not_asked_for_again
     assert not call.is_open
 
 
+@pytest.mark.parametrize("resumed", [True, False])
+def test_what_is_meant_as_the_answer_but_is_none_ends_the_call_in_doubt(call: Peer, resumed: bool) -> None:
+    if resumed:
+        call.resumed()
+        call.event("e2", call.progress(2))
+    actions = call.event("e9", {"id": call.stream, "result": {}})
+    assert [r.why for r in reports(actions, UnreadableDropped)] == ["not a JSON-RPC message"]
+    assert in_doubt(actions)
+    assert not call.is_open
+
+
+def test_what_is_no_message_and_names_no_call_is_dropped(call: Peer) -> None:
+    actions = call.event("e9", {"hello": 1})
+    assert reports(actions, UnreadableDropped)
+    assert call.is_open
+
+
 # Recheck.
 
 

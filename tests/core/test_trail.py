@@ -261,3 +261,13 @@ def test_an_id_that_could_not_be_sent_back_identifies_nothing() -> None:
     trail = Trail({})
     assert trail.place("x" * 8192, b"{}", True, 1) is Placement.NEXT
     assert trail.place("x" * 8193, b"{}", True, 1) is Placement.AMBIGUOUS
+
+
+def test_a_finished_trail_keeps_its_identities_and_little_data() -> None:
+    large, small = json.dumps({"m": "x" * 2000}).encode(), A
+    trail = _trail(("e1", large), ("e2", small))
+    trail.shrink()
+    assert [row.data for row in trail.rows] == [None, small]
+    other = Trail(trail.index)
+    assert other.place("e1", large, True, 2) is Placement.DUPLICATE, "a replay elsewhere is still known"
+    assert other.place("e2", small, True, 2) is Placement.DUPLICATE
