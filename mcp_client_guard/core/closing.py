@@ -65,11 +65,15 @@ class Closing(Trials):
             if not same:
                 self._report_loss(stream, "another message under the answer's event ID", event)
             self._conclude(stream, complete=same)
-        elif event.event_id is None or not self._may_be_of(stream, event):
-            return
-        elif stream.trail.holds(event.event_id, event.data):
+        elif stream.trail.has_received(event.event_id):
             look.overtaken += look.missed
             look.missed.clear()
+        elif (
+            event.event_id is None
+            or not self._may_be_of(stream, event)
+            or stream.trail.holds(event.event_id, event.data)
+        ):
+            return
         else:
             look.missed.append(event)
             look.size += len(event.data)

@@ -124,6 +124,11 @@ class Trail:
         self._adopt(event_id, data, carried, connection)
         return Placement.NEXT
 
+    def has_received(self, event_id: str | None) -> bool:
+        """Whether this very stream holds an event with this ID that carried a message."""
+        row = self.index.get(event_id) if event_id is not None else None
+        return row is not None and row.trail is self and row.carried
+
     def holds(self, event_id: str | None, data: bytes) -> bool:
         """Whether any trail of the session holds this event."""
         row = self.index.get(event_id) if event_id is not None else None

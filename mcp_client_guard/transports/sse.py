@@ -23,8 +23,9 @@ from mcp_client_guard.core.inputs import UNREADABLE, EventReceived
 _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = b"\n\n"
 _COMMON = re.compile(
-    rb"(?:event: ?message\n)?(?:id: ?([^ \n\0][^\n\0]*)\n)?(?:event: ?message\n)?data: ?([^ \n][^\n]*)", re.ASCII
+    rb"(?:event: ?message\n)?(?:id: ?([^ \n\0][^\n\0]*)\n)?(?:event: ?message\n)?data: ?(?=[^ \n])", re.ASCII
 )
+"""The head of the commonest block, up to its data."""
 _COMMENTS = re.compile(rb"\A\n?(?::[^\n]*\n)+")
 _COMMENTS_KEPT = 64 * 1024
 _EMPTY_ID = re.compile(r"^id(?:: ?)?$", re.MULTILINE)
@@ -99,10 +100,10 @@ class EventReader:
         return events
 
     def _common(self, block: bytes) -> EventReceived | None:
-        found = _COMMON.fullmatch(block)
-        if found is None:
+        found = _COMMON.match(block)
+        if found is None or block.find(b"\n", found.end()) >= 0:
             return None
-        event_id, data = found.groups()
+        event_id, data = found[1], block[found.end() :]
         try:
             text = data.decode()
             name = event_id.decode() if event_id is not None else None

@@ -83,8 +83,6 @@ class Exchange:
     scope: anyio.CancelScope = field(factory=anyio.CancelScope)
     last_byte: float = 0.0
     answered: bool = False
-    held_up: bool = False
-    """Not read from, because the host is behind: its silence is ours (L9)."""
     lingering: bool = False
     paused: bool = False
     """The host is behind, so that nothing is read: no byte can come."""

@@ -686,3 +686,13 @@ def test_timers_of_settled_calls_are_cancelled(driver: Driver) -> None:
     call = driver.call()
     call.accept(events=False)
     assert [a.timer.kind for a in of(call.body(call.result()), CancelTimer)] == [TimerKind.DEADLINE]
+
+
+def test_a_request_whose_stream_is_gone_counts_as_sent() -> None:
+    driver = Driver().opened()
+    peer = driver.call()
+    call = driver.machine._streams._streams[peer.stream].call
+    assert call is not None
+    peer.accept()
+    peer.event("e1", peer.result())
+    assert driver.machine._streams.cancel(call)

@@ -235,3 +235,31 @@ def test_an_answer_of_a_call_already_settled_is_not_held(driver: Driver) -> None
     call = resumed(driver)
     driver.cancel(call)
     assert outcomes(call.event("e9", call.result())) == [Outcome.RECOVERED]
+
+
+def test_beside_another_call_a_note_delivered_here_still_overtakes(driver: Driver) -> None:
+    """e4 would come after e5, which this stream has delivered: it is reported, not handed on out of order."""
+    call = resumed(driver)
+    driver.call("other")
+    call.event("e5", note("later"))
+    call.event("e9", call.result())
+    call.accept()
+    call.event("e4", call.progress(4))
+    call.event("e5", note("later"))
+    actions = call.event("e9", call.result())
+    assert [m.get("method", "answer") for m in delivered(actions)] == ["answer"]
+    assert reports(actions, Discontinuity)
+
+
+def test_an_event_that_another_stream_has_delivered_is_not_missed(driver: Driver) -> None:
+    other = driver.call("other")
+    other.accept()
+    other.event("o1", note("theirs"))
+    other.event("o2", other.result())
+    call = resumed(driver)
+    call.event("e9", call.result())
+    call.accept()
+    call.event("o1", note("theirs"))
+    actions = call.event("e9", call.result())
+    assert [m.get("method", "answer") for m in delivered(actions)] == ["answer"]
+    assert not reports(actions, Discontinuity)
