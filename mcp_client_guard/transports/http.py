@@ -183,13 +183,7 @@ def _same_origin_redirect(answer: Answer, method: str) -> Any | None:
         old, new = httpx.URL(str(answer.response.url)), httpx.URL(str(target))
     except Exception:  # an absent or unparsable Location is a redirect that is not followed, in either family
         return None
-    return target if origin_of(old) == origin_of(new) or _upgrades(old, new) else None
-
-
-def _upgrades(old: httpx.URL, new: httpx.URL) -> bool:
-    """http to https on the same host, both with their default port."""
-    schemes = (old.scheme, new.scheme) == ("http", "https")
-    return schemes and old.host == new.host and old.port is None and new.port is None
+    return target if origin_of(old) == origin_of(new) else None
 
 
 def is_stream_error(error: BaseException) -> bool:
