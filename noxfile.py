@@ -15,7 +15,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 os.environ["UV_PYTHON_DOWNLOADS"] = "never"  # the interpreters of this machine, or none
 
-TEST_TOOLS = ("pytest>=8.4", "trio>=0.26", "hypothesis", "coverage[toml]", "ruff", "mypy")
+TEST_TOOLS = ("pytest>=8.4", "pytest-xdist", "trio>=0.26", "hypothesis", "coverage[toml]", "ruff", "mypy")
 SERVER = ("uvicorn", "starlette")
 PARTS = [path for path in ("tests/core", "tests/stores", "tests/wire") if any(Path(path).glob("test_*.py"))]
 
@@ -25,6 +25,8 @@ def interpreter(version: str) -> str:
     found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     return str(found[-1]) if found else (shutil.which(f"python{version}") or version)
 
+
+BOTH_CORES = ("-n", "2", "--dist", "loadfile")
 
 MAIN = interpreter("3.11")
 
@@ -68,7 +70,7 @@ def core(session: nox.Session) -> None:
 def other_python(session: nox.Session) -> None:
     """Core, stores and wire on another Python that we support."""
     install(session, "mcp==1.30.0", *SERVER)
-    session.run("pytest", *PARTS, *session.posargs)
+    session.run("pytest", *BOTH_CORES, *PARTS, *session.posargs)
 
 
 for version in ("3.10", "3.12", "3.13"):
@@ -77,13 +79,13 @@ for version in ("3.10", "3.12", "3.13"):
 
 @nox.session(python=MAIN)
 def sdk1(session: nox.Session) -> None:
-    """Everything, with the 1.x SDK above the guard and the real servers below it."""
+    """All but the core, with the 1.x SDK above the guard and the real servers below it."""
     whole(session, "1.30.0")
 
 
 @nox.session(python=MAIN)
 def sdk2(session: nox.Session) -> None:
-    """Everything, with the 2.x SDK above the guard and the real servers below it."""
+    """All but the core, with the 2.x SDK above the guard and the real servers below it."""
     whole(session, "2.3.0")
 
 
@@ -100,4 +102,8 @@ def sweep(session: nox.Session, sdk: str) -> None:
 def whole(session: nox.Session, sdk: str) -> None:
     install(session, f"mcp=={sdk}", *SERVER)
     peers(session)
-    session.run("pytest", *(session.posargs or ["tests"]))
+    if session.posargs:
+        session.run("pytest", *session.posargs)
+        return
+    session.run("pytest", *BOTH_CORES, "tests", "--ignore=tests/core", "--ignore=tests/real")
+    session.run("pytest", "tests/real")  # it keeps both cores busy by itself
