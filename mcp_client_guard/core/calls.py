@@ -71,6 +71,11 @@ class Calls:
     _waiting: deque[MessageSubmitted] = field(factory=deque, init=False)
     _confirming: int | None = field(default=None, init=False)
 
+    @property
+    def queued(self) -> int:
+        """Requests that wait for `notifications/initialized` to be taken."""
+        return len(self._waiting)
+
     # From the host.
 
     def submit(self, sent: MessageSubmitted) -> None:

@@ -63,6 +63,11 @@ class Machine:
         self._calls.streams = self._streams
         self._streams.calls = self._calls
 
+    @property
+    def queued(self) -> int:
+        """Requests of the host's that are taken and not ordered yet."""
+        return self._calls.queued
+
     def receive(self, *told: Input) -> list[Action]:
         """What to do now, in this order. Several inputs at once are as good as one after the other."""
         for one in told:

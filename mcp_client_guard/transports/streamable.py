@@ -129,11 +129,15 @@ class StreamableHttp:
     async def _room_for_call(self, most: int) -> bool:
         """Wait for a connection; not for ever, since nothing else bounds a request that has no row yet."""
         with anyio.move_on_after(self.call_deadline):
-            while sum(exchange.order.for_request for exchange in self._exchanges.values()) >= most:
+            while self._calls_under_way() >= most:
                 self._freed = self._freed or anyio.Event()
                 await self._freed.wait()
             return True
         return False
+
+    def _calls_under_way(self) -> int:
+        exchanges = self._exchanges.values()
+        return self.machine.queued + sum(exchange.order.for_request for exchange in exchanges)
 
     async def close(self) -> None:
         """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""

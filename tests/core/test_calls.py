@@ -696,3 +696,13 @@ def test_a_request_whose_stream_is_gone_counts_as_sent() -> None:
     peer.accept()
     peer.event("e1", peer.result())
     assert driver.machine._streams.cancel(call)
+
+
+def test_requests_that_wait_for_initialized_are_counted() -> None:
+    driver = Driver()
+    driver.initialize()
+    driver.notify("notifications/initialized")
+    assert driver.machine.queued == 0
+    driver.call("one")
+    driver.call("two")
+    assert driver.machine.queued == 2
