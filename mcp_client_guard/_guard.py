@@ -228,7 +228,7 @@ class Connection:
         callback = None if guard._on_event is None else _Callback(guard._on_event, tasks)
         inbox = Inbox(guard.policy.max_event_size)
         self._shell = StreamableHttp(
-            http.Endpoint(client, guard.url),
+            http.Endpoint(client, guard.url, tells_when_begun=guard._client is None),
             self._machine,
             inbox,
             claim,

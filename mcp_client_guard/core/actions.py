@@ -17,6 +17,7 @@ class TimerKind(Enum):
     RECHECK = auto()
     CONFIRM = auto()
     CLOSING = auto()
+    ANSWER = auto()
     REFRESH = auto()
 
 

@@ -115,6 +115,8 @@ class Machine:
         timer = told.timer
         if timer.kind is TimerKind.DEADLINE:
             self._calls.deadline(timer.stream)
+        elif timer.kind is TimerKind.ANSWER:
+            self._streams.answer_overdue(timer.stream)
         elif timer.kind is TimerKind.CONFIRM:
             self._calls.confirmed(timer.stream)
         elif timer.kind is TimerKind.REFRESH:

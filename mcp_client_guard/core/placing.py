@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define
 
-from .actions import Hangup, Report
+from .actions import Hangup, Report, SetTimer, Timer, TimerKind
 from .calls import Taken
 from .inputs import UNREADABLE, EventReceived
 from .messages import messages_of
@@ -64,7 +64,9 @@ class Placing(Registry):
         why = "not JSON" if event.body is UNREADABLE else "not a JSON-RPC message"
         self.out.append(Report(UnreadableDropped(stream.name, why)))
         if stream.call is not None and self.calls.is_answer_of(stream.call, event.body):
-            self._give_up(stream, "its answer could not be read")
+            # A good answer may still follow; not for ever.
+            stream.unreadable = True
+            self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.witness_timeout))
 
     def _take_all(self, stream: Stream, event: EventReceived, messages: tuple[JSON, ...]) -> None:
         for message in messages:

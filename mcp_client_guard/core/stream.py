@@ -54,6 +54,8 @@ class Stream:
     """Whether any byte of the request can have left on the present connection."""
     answered: bool = False
     """Whether the present connection has had its status line."""
+    unreadable: bool = False
+    """An answer came that could not be read."""
     unexpected_status: int = 0
     """The status of a GET that was answered without events."""
     opened_at: float | None = None

@@ -173,6 +173,12 @@ class Streams(Closing):
         else:
             self._recheck(stream)
 
+    def answer_overdue(self, number: int) -> None:
+        """An answer that could not be read was followed by no other."""
+        stream = self._streams.get(number)
+        if stream is not None and stream.call is not None and stream.call.in_flight:
+            self._give_up(stream, "its answer could not be read")
+
     def ping_over(self, answered: bool) -> None:
         """Our ping has its answer, or will have none."""
         self._ping = None
@@ -199,6 +205,8 @@ class Streams(Closing):
             self._get(stream, self._delay(stream))
         elif not call.in_flight:
             self._finish(stream)
+        elif stream.unreadable:
+            self._give_up(stream, "its answer could not be read")
         elif cursor is None:
             self._give_up(stream, f"its connection was lost and cannot be resumed ({why})")
         elif stream.attempts > self.policy.max_attempts:

@@ -10,7 +10,7 @@ import json
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -144,14 +144,25 @@ class Endpoint:
 
     client: HttpClient
     url: str
+    tells_when_begun: bool = False
+    """Whether the client is known to trace: then `begun` is called when the first byte may leave, not before."""
     _parsed: Any = field(default=None, init=False)
     """The URL in the client's own class, once it has parsed it."""
 
     @asynccontextmanager
     async def request(
-        self, method: str, headers: Mapping[str, str], content: bytes | None = None
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        begun: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[Answer]:
         """The streamed answer; redirects are followed within the origin only, and only with the same method."""
+        extensions: dict[str, Any] = _EXTENSIONS
+        if self.tells_when_begun:
+            extensions = {**_EXTENSIONS, "trace": _tracing(begun)}
+        else:
+            begun()
         target = self._parsed or self.url
         for hop in range(_MAX_REDIRECTS + 1):
             request = self.client.build_request(
@@ -159,7 +170,7 @@ class Endpoint:
                 target,
                 headers=[(k.encode("ascii"), v.encode("utf-8")) for k, v in headers.items()],
                 content=content,
-                extensions=_EXTENSIONS,
+                extensions=extensions,
             )
             if target is self.url:
                 self._parsed = request.url
@@ -173,6 +184,14 @@ class Endpoint:
                     return
             finally:
                 await response.aclose()
+
+
+def _tracing(begun: Callable[[], None]) -> Callable[[str, Any], Awaitable[None]]:
+    async def trace(name: str, info: Any) -> None:
+        if name.endswith("send_request_headers.started"):
+            begun()
+
+    return trace
 
 
 def _same_origin_redirect(answer: Answer, method: str) -> Any | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -82,6 +83,7 @@ class Exchange:
     order: Post | Get
     scope: anyio.CancelScope = field(factory=anyio.CancelScope)
     last_byte: float = 0.0
+    begun: bool = False
     answered: bool = False
     lingering: bool = False
     paused: bool = False
@@ -304,7 +306,7 @@ class StreamableHttp:
             order.stream,
             order.connection,
             anyio.current_time(),
-            written=http.can_have_written(error),
+            written=exchange.begun and http.can_have_written(error),
             clean=False,
             why=type(error).__name__,
         )
@@ -314,7 +316,6 @@ class StreamableHttp:
         wait = retry.seconds(order.delay)
         if wait > 0:
             await anyio.sleep(wait)
-        self._feed(Begun(order.stream, order.connection))
         exchange.last_byte = anyio.current_time()
         self._timers.set(order.connection, self.max_idle)
         if isinstance(order, Post):
@@ -322,13 +323,18 @@ class StreamableHttp:
         else:
             method, accept, content = "GET", _ACCEPT_EVENTS, None
         headers = {**order.headers, **accept}
-        async with self.endpoint.request(method, headers, content) as answer:
+        begun = partial(self._begin, exchange)
+        async with self.endpoint.request(method, headers, content, begun) as answer:
             exchange.last_byte = anyio.current_time()
             exchange.answered = True
             await self._read(exchange, answer)
             clean = answer.complete_by_framing
         now = anyio.current_time()
         return ConnectionLost(order.stream, order.connection, now, written=True, clean=clean, why="ended")
+
+    def _begin(self, exchange: Exchange) -> None:
+        exchange.begun = True
+        self._feed(Begun(exchange.order.stream, exchange.order.connection))
 
     async def _read(self, exchange: Exchange, answer: http.Answer) -> None:
         order, fields = exchange.order, answer.fields

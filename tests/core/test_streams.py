@@ -790,8 +790,22 @@ def test_what_is_meant_as_the_answer_but_is_none_ends_the_call_in_doubt(call: Pe
         call.event("e2", call.progress(2))
     actions = call.event("e9", {"id": call.stream, "result": {}})
     assert [r.why for r in reports(actions, UnreadableDropped)] == ["not a JSON-RPC message"]
-    assert in_doubt(actions)
+    assert not in_doubt(actions)
+    assert in_doubt(call.driver.elapse(TimerKind.ANSWER, call.stream))
     assert not call.is_open
+
+
+def test_a_stream_that_ends_after_an_unreadable_answer_is_not_resumed(call: Peer) -> None:
+    call.event("e9", {"id": call.stream, "result": {}})
+    actions = call.end()
+    assert in_doubt(actions)
+    assert not of(actions, Get)
+
+
+def test_a_good_answer_may_follow_one_that_could_not_be_read(call: Peer) -> None:
+    call.event("e9", {"id": call.stream, "result": {}})
+    assert outcomes(call.event("e10", call.result())) == [Outcome.COMPLETED]
+    assert call.driver.elapse(TimerKind.ANSWER, call.stream) == []
 
 
 def test_what_is_no_message_and_names_no_call_is_dropped(call: Peer) -> None:
