@@ -162,7 +162,7 @@ async def test_a_cancelled_call_is_not_resumed_any_more(waits: list[float]) -> N
 
 async def test_a_call_cancelled_before_it_was_sent_is_never_sent() -> None:
     async with plainly(Streams(events(answer()))) as (server, host):
-        await host.request("ping")
+        await host.call()  # which does not go out before `initialized` was taken
         server.refuse()
         server.drop_all()
         id = await host.post("tools/call", {"name": "charge"})
@@ -171,7 +171,7 @@ async def test_a_call_cancelled_before_it_was_sent_is_never_sent() -> None:
         await host.until(lambda: Outcome.CANCELLED in [e.outcome for e in host.of(CallSettled)])
         server.listen_again()
         await host.request("ping")
-        assert server.sent("POST", "tools/call") == []
+        assert len(server.sent("POST", "tools/call")) == 1
         assert server.sent("POST", "notifications/cancelled") == []
 
 
