@@ -13,21 +13,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mcp
 import pytest
 
 import mcp_client_guard
-
-mcp = pytest.importorskip("mcp")
 
 HERE = Path(__file__).parent
 NODE_DIR = Path(os.environ.get("MCP_GUARD_NODE_DIR", HERE.parents[1] / ".venvs" / "node"))
 NODE = NODE_DIR / "node_modules" / "node" / "bin" / "node"
 PROBES = hasattr(mcp, "Client")  # SDK 2.x: its host asks `server/discover` first, and speaks 2026-07-28
-
-pytestmark = pytest.mark.skipif(
-    not NODE.exists() and "MCP_GUARD_NODE_DIR" not in os.environ,
-    reason=f"no node 22 in {NODE_DIR}: run tests/conformance/install_node.sh",
-)
 
 TRANSPORTS = ["sessions", "host"] if PROBES else ["sessions"]
 if chosen := os.environ.get("MCP_GUARD_CONFORMANCE_TRANSPORT"):
