@@ -1,12 +1,11 @@
 """Every exception this package raises.
 
     GuardError
-    ├── StoreError
-    │   ├── StoreInUse            a live owner holds the key
-    │   ├── StoreOwnershipLost    another owner took the key over
-    │   ├── StoreDamaged          foreign, newer or corrupt: refused, never replaced
-    │   └── StoreWriteError       disk full or failed: the call was not sent
-    └── ConnectionClosed          the guarded connection is closed
+    └── StoreError
+        ├── StoreInUse            a live owner holds the key
+        ├── StoreOwnershipLost    another owner took the key over
+        ├── StoreDamaged          foreign, newer or corrupt: refused, never replaced
+        └── StoreWriteError       disk full or failed: the call was not sent
 
 What the guard concludes about a call is a value (`CallInDoubt`), not one of these.
 """
@@ -37,7 +36,3 @@ class StoreDamaged(StoreError):
 
 class StoreWriteError(StoreError):
     """The write failed and nothing of it was kept. A call that needed it was not sent."""
-
-
-class ConnectionClosed(GuardError):
-    """The guarded connection is closed; open another with `guard.connect()`."""
