@@ -11,7 +11,6 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field
 
-from mcp_client_guard._errors import StoreError
 from mcp_client_guard.core.actions import (
     Action,
     CancelTimer,
@@ -43,12 +42,13 @@ from mcp_client_guard.core.inputs import (
     TooLarge,
 )
 from mcp_client_guard.core.machine import Machine
-from mcp_client_guard.core.model import JSON, CallSent, Record, assert_never
-from mcp_client_guard.core.report import Event, StoreFailed
+from mcp_client_guard.core.model import JSON, CallSent, assert_never
+from mcp_client_guard.core.report import Event
 from mcp_client_guard.stores import Claim
 
 from . import http, retry
 from .inbox import Inbox
+from .saving import GROUP, Saving, said
 from .sse import EventReader, EventTooLarge, parse_json
 from .timers import Timers
 
@@ -56,20 +56,12 @@ logger = logging.getLogger("mcp_client_guard")
 
 _ACCEPT_ANY = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _ACCEPT_EVENTS = {"accept": "text/event-stream", "cache-control": "no-store"}
-_SAVE_BEHIND = 0.05
-_SAVE_GROUP = 512
 _LINGER = 1.0
 _REFUSAL_BYTES = 64 * 1024
 _REFUSAL_SECONDS = 5.0
 _CLOSING_SECONDS = 0.3
 
-_SAVE_TIMER = "save"
 _TRUTH = {"true": True, "false": False}
-
-
-def _said(error: Exception) -> str:
-    """Ours are made to be read; what is in another's text is not known, and may be secret."""
-    return str(error) if isinstance(error, StoreError) else type(error).__name__
 
 
 class BodyTooLarge(Exception):
@@ -108,14 +100,14 @@ class StreamableHttp:
     tasks: TaskGroup
     _timers: Timers = field(init=False)
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
-    _unsaved: list[Record] = field(factory=list, init=False)
-    _save_due: bool = field(default=False, init=False)
+    _saving: Saving = field(init=False)
     _ends: list[EndSession] = field(factory=list, init=False)
     _freed: anyio.Event | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._timers = Timers(self._elapsed)
-        self.inbox.on_drained = self._save_soon
+        self._saving = Saving(self.claim, self.slot, self._timers, self.on_event)
+        self.inbox.on_drained = self._saving.soon
 
     def start(self) -> None:
         self.tasks.start_soon(self._timers.run)
@@ -149,7 +141,7 @@ class StreamableHttp:
             for end in self._ends:
                 await self._end_session(end)
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-            await self._save_group()
+            await self._saving.group()
 
     # Between the core and the world.
 
@@ -173,7 +165,7 @@ class StreamableHttp:
             case Deliver():
                 self.inbox.put(action.message)
             case Save():
-                self._save_behind(action.records)
+                self._saving.behind(action.records)
             case Post() | Get():
                 self.tasks.start_soon(self._run, self._expect(action))
             case Report():
@@ -215,9 +207,9 @@ class StreamableHttp:
         elif isinstance(key, int):
             self._check_idle(key, now)
         else:
-            self._save_due = False
+            self._saving.elapsed()
             self._tell_drained()
-            self.tasks.start_soon(self._save_group)
+            self.tasks.start_soon(self._saving.group)
 
     def _check_idle(self, connection: int, now: float) -> None:
         exchange = self._exchanges.get(connection)
@@ -238,39 +230,17 @@ class StreamableHttp:
         if count:
             self._feed(Drained(count))
 
-    def _save_behind(self, records: Sequence[Record]) -> None:
-        self._unsaved += records
-        self._save_soon()
-
-    def _save_soon(self) -> None:
-        """At most `_SAVE_BEHIND` after the first of what is unsaved, however much comes after it."""
-        if not self._save_due:
-            self._save_due = True
-            self._timers.set(_SAVE_TIMER, _SAVE_BEHIND)
-
     async def _save_first(self, save: Save, rest: Sequence[Action]) -> None:
         try:
-            await self._save(save.records, durable=True)
+            await self._saving.write(save.records, durable=True)
         except Exception as error:  # a store of the user's own may raise anything
             for record in save.records:
                 if isinstance(record, CallSent):
-                    self._feed(SaveFailed(record.wire_id, _said(error)))
+                    self._feed(SaveFailed(record.wire_id, said(error)))
         if len(rest) == 1 and isinstance(rest[0], Post):
             await self._run(self._expect(rest[0]))
         else:
             self._carry_out(rest)
-
-    async def _save_group(self) -> None:
-        try:
-            await self._save(())
-        except Exception as error:  # the same
-            self.on_event(StoreFailed(_said(error)))
-
-    async def _save(self, records: Sequence[Record], *, durable: bool = False) -> None:
-        """Write these records after all that wait. What cannot be written is given up: it is only behind."""
-        behind, self._unsaved = self._unsaved, []
-        if behind or records:
-            await self.claim.write(self.slot, [*behind, *records], durable=durable)
 
     # One exchange.
 
@@ -374,7 +344,7 @@ class StreamableHttp:
             behind = inbox.behind
             self._carry_out(self.machine.receive(*events))
             inbox.account(len(chunk))
-            if inbox.drained >= _SAVE_GROUP:
+            if inbox.drained >= GROUP:
                 self._tell_drained()
             # Only who fills the inbox waits: a trial delivers nothing, and its witness is due.
             if inbox.is_full and inbox.behind > behind:

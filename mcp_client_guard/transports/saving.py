@@ -1,0 +1,65 @@
+"""What is to be kept, on its way to the store: at once where something waits for it, else a little behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attrs import define, field
+
+from mcp_client_guard._errors import StoreError
+from mcp_client_guard.core.model import Record
+from mcp_client_guard.core.report import Event, StoreFailed
+from mcp_client_guard.stores import Claim
+
+from .timers import Timers
+
+_BEHIND = 0.05
+GROUP = 512
+"""Messages that the host may have taken before their positions are saved, however soon after the last."""
+
+SAVE_TIMER = "save"
+
+
+@define(eq=False, repr=False)
+class Saving:
+    """The records of one connection of the host's, in order."""
+
+    claim: Claim
+    slot: int
+    timers: Timers
+    on_event: Callable[[Event], None]
+    _unsaved: list[Record] = field(factory=list, init=False)
+    _due: bool = field(default=False, init=False)
+
+    def behind(self, records: Sequence[Record]) -> None:
+        """Keep these soon."""
+        self._unsaved += records
+        self.soon()
+
+    def soon(self) -> None:
+        """At most `_BEHIND` after the first of what is unsaved, however much comes after it."""
+        if not self._due:
+            self._due = True
+            self.timers.set(SAVE_TIMER, _BEHIND)
+
+    def elapsed(self) -> None:
+        """The timer has run out; whoever owns it now asks for the group."""
+        self._due = False
+
+    async def group(self) -> None:
+        """Write all that wait."""
+        try:
+            await self.write(())
+        except Exception as error:  # a store of the user's own may raise anything
+            self.on_event(StoreFailed(said(error)))
+
+    async def write(self, records: Sequence[Record], *, durable: bool = False) -> None:
+        """Write these records after all that wait. What cannot be written is given up: it is only behind."""
+        behind, self._unsaved = self._unsaved, []
+        if behind or records:
+            await self.claim.write(self.slot, [*behind, *records], durable=durable)
+
+
+def said(error: Exception) -> str:
+    """Ours are made to be read; what is in another's text is not known, and may be secret."""
+    return str(error) if isinstance(error, StoreError) else type(error).__name__
