@@ -143,16 +143,76 @@ class CallSent:
     call_key: str
     arguments_digest: bytes = field(repr=False)
     may_have_side_effects: bool
+    named: bool = False
+    """The host chose the call key: the same name finds this row again after a restart."""
 
 
 @frozen
 class CallSettled:
-    """The outcome of a ledger row."""
+    """The outcome of a ledger row; a later one replaces it (`in_doubt` may become `recovered` or `resent`)."""
 
     incarnation: int
     wire_id: int
     outcome: Outcome
     reason: str
+    answer: JSON | None = field(default=None, repr=False)
+    """The server's answer, less its ID: kept until `AnswerDrained`."""
 
 
-Record = SessionOpened | SessionEnded | CursorMoved | CursorDropped | CallSent | CallSettled
+@frozen
+class AnswerDrained:
+    """The host has taken the answer of this row: its bytes may go."""
+
+    incarnation: int
+    wire_id: int
+
+
+@frozen
+class TaskCreated:
+    """The server took this call as a task (2025-11-25, or the 2026 extension), which outlives the stream."""
+
+    incarnation: int
+    wire_id: int
+    task_id: str = field(repr=False)
+    is_extension: bool
+
+
+@frozen
+class TaskEnded:
+    """The outcome of this row's task has reached the host, or there will be none."""
+
+    incarnation: int
+    wire_id: int
+
+
+@frozen
+class CallRepeated:
+    """Somebody sent the call of this key again, and was refused or joined to it: a link, not a row."""
+
+    call_key: str
+
+
+@frozen
+class ServerAnswered:
+    """What the host answered to a request of the server's, for when it is replayed."""
+
+    incarnation: int
+    request_id: str | int
+    digest: bytes = field(repr=False)
+    """Of the request."""
+    answer: JSON = field(repr=False)
+
+
+Record = (
+    SessionOpened
+    | SessionEnded
+    | CursorMoved
+    | CursorDropped
+    | CallSent
+    | CallSettled
+    | AnswerDrained
+    | TaskCreated
+    | TaskEnded
+    | CallRepeated
+    | ServerAnswered
+)
