@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from attrs import define, field, frozen
 
+from .answers import CallInDoubt
 from .model import JSON, Record
 from .report import Event
 
@@ -19,6 +20,10 @@ class TimerKind(Enum):
     CLOSING = auto()
     ANSWER = auto()
     REFRESH = auto()
+    BUDGET = auto()
+    RESTORE = auto()
+    ASK = auto()
+    PACE = auto()
 
 
 @frozen
@@ -125,4 +130,52 @@ class EndSession:
     headers: Mapping[str, str] = field(repr=False)
 
 
-Action = Deliver | Save | Post | Get | Report | SetTimer | CancelTimer | Hangup | EndSession
+@frozen
+class Ask:
+    """Ask the user's `reconcile` hook what to do about this call; answered by `Reconciled`."""
+
+    question: int
+    """The wire ID of the call's first sending."""
+    doubt: CallInDoubt
+    arguments: JSON | None = field(repr=False)
+    """None where they are not known (a call of an earlier process)."""
+
+
+@frozen
+class StopAsking:
+    """Nobody waits for the hook's answer to this question any more."""
+
+    question: int
+
+
+@frozen
+class Reply:
+    """The server's answer to a request of the hook's."""
+
+    ticket: int
+    message: JSON = field(repr=False)
+
+
+@frozen
+class Forward:
+    """Hand this answer to the host of another connection under the same key, whose repeat was joined."""
+
+    machine: int
+    message: JSON = field(repr=False)
+
+
+Action = (
+    Deliver
+    | Save
+    | Post
+    | Get
+    | Report
+    | SetTimer
+    | CancelTimer
+    | Hangup
+    | EndSession
+    | Ask
+    | StopAsking
+    | Reply
+    | Forward
+)

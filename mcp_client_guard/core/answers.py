@@ -19,6 +19,7 @@ CODE_IN_DOUBT = -31901
 CODE_NOT_EXECUTED = -31902
 CODE_HTTP_STATUS = -31903
 CODE_SESSION_LOST = -31904
+CODE_NAME_TAKEN = -31905
 
 
 @frozen
@@ -95,6 +96,16 @@ def in_doubt_answer(call: Call, doubt: CallInDoubt, *, as_result: bool) -> JSON:
     return error_answer(call.host_id, CODE_IN_DOUBT, str(doubt), {IN_DOUBT_KEY: doubt.as_json()})
 
 
+def failed_answer(call: Call, doubt: CallInDoubt, message: str, *, as_result: bool) -> JSON:
+    """In the words of the user's `reconcile` hook; still marked as in doubt."""
+    answer = in_doubt_answer(call, doubt, as_result=as_result)
+    if "result" in answer:
+        answer["result"]["content"] = [{"type": "text", "text": message}]
+    else:
+        answer["error"]["message"] = message
+    return answer
+
+
 def error_answer(host_id: str | int | None, code: int, message: str, data: Any = None) -> JSON:
     error: JSON = {"code": code, "message": message}
     if data is not None:
@@ -110,7 +121,7 @@ def not_executed_answer(host_id: str | int | None, by: str, reason: str, status:
 def session_lost_answer(host_id: str | int | None, reason: str, status: int | None = None) -> JSON:
     data = {"outcome": "not_executed", "by": "server" if status else "wire", "reason": reason}
     data["http_status"] = status  # type: ignore[assignment]
-    text = f"The request was not executed: {reason}. Connect again for a new session."
+    text = f"The request was not executed: {reason}."
     return error_answer(host_id, CODE_SESSION_LOST, text, data)
 
 

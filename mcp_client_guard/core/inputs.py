@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from .model import JSON
+from .verdicts import Verdict
 
 
 class Unreadable:
@@ -32,7 +33,9 @@ class MessageSubmitted:
     headers: Mapping[str, str] = field(factory=dict)
     """Headers that the host stamped on this message (SDK 2.x), lower case."""
     call_key: str = ""
-    """A UUID, fresh for each request."""
+    """A UUID, fresh for each request; or the host's own name for it."""
+    named: bool = False
+    """The call key is the host's own name for this call."""
 
 
 @frozen
@@ -171,6 +174,34 @@ class CloseRequested:
     """The host left the connection's context."""
 
 
+@frozen
+class Reconciled:
+    """The `reconcile` hook has answered."""
+
+    question: int
+    verdict: Verdict | None
+    """None: it has no opinion."""
+    failed: str | None = None
+    """It raised: the name of what."""
+
+
+@frozen
+class HookRequested:
+    """The `reconcile` hook asks the server something; answered by `Reply`."""
+
+    ticket: int
+    method: str
+    params: JSON = field(repr=False)
+    call_key: str = ""
+
+
+@frozen
+class Forwarded:
+    """The answer to a call of another connection, to which a repeat of this host's was joined."""
+
+    message: JSON = field(repr=False)
+
+
 Input = (
     EventReceived
     | Drained
@@ -186,4 +217,7 @@ Input = (
     | TooLarge
     | IdleElapsed
     | CloseRequested
+    | Reconciled
+    | HookRequested
+    | Forwarded
 )

@@ -6,21 +6,45 @@ request of this one; the host's IDs, progress tokens and cancellations are mappe
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from hashlib import blake2b
 from json import dumps
+from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
+from .classify import code_of
+from .inputs import MessageSubmitted
 from .model import DIGEST_SIZE, JSON, Outcome
 
 CALL_KEY = "io.github.mcp-client-guard/call-key"
+CONSENT = "io.github.mcp-client-guard/consent"
 _SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 _MAX_IN_DOUBT = 1024
+_ANSWER_MAY_COME = frozenset({Outcome.IN_DOUBT, Outcome.CANCELLED})
+
+
+class Own(Enum):
+    """Why the guard itself sends a request."""
+
+    PING = auto()
+    INITIALIZE = auto()
+    """Opens a session in place of a lost one."""
+    RESTORE = auto()
+    """Brings the new session to where the old one was: subscriptions, log level, what tools there are."""
+    HOOK = auto()
+    """The `reconcile` hook asks the server something."""
+    TASK = auto()
+    """Asks for the task of a call."""
+    PROOF = auto()
+    """Asks whether the session of an earlier process is alive."""
+    HEIR = auto()
+    """A call of a process that died: its stream is resumed, nothing is sent."""
 
 
 @define(eq=False, repr=False)
 class Call:
-    """One request of the host's (or, with no `host_id`, one of our own pings)."""
+    """One sending of a request of the host's, or of our own."""
 
     wire_id: int
     host_id: str | int | None
@@ -33,12 +57,66 @@ class Call:
     stateless: bool = False
     """Sent under 2026-07-28: no session, and closing its stream is its cancellation."""
     host_token: str | int | None = None
+    sent: MessageSubmitted | None = None
+    """As the host wrote it, for sending it again."""
+    own: Own | None = None
+    ticket: int = 0
+    """Of what our own request is for: the hook's question, or the wire ID of the call it is about."""
+    named: bool = False
+    """The host chose the call key."""
+    first_wire_id: int = 0
+    """Of its first sending: names its deadline and its questions, however often it is sent again."""
+    sendings: int = 1
+    refusal: Refusal | None = None
+    """What its last sending drew."""
+    joined: list[tuple[int, str | int]] = field(factory=list)
+    """Repeats that get this call's answer: machine and host ID."""
+    digest: bytes = b""
+    """Of tool and arguments."""
+    troubled: bool = False
+    """Its stream is lost, on trial or unproven, or it waits for a new session: a repeat joins it."""
+    suspected: bool = False
+    """It has an answer, which is believed only when a ping has said that the session lives."""
     outcome: Outcome | None = None
     cancelled: bool = False
 
     @property
+    def message(self) -> JSON:
+        """The request as the host wrote it, or as it would have written it."""
+        if self.sent is not None:
+            return self.sent.message
+        return {"jsonrpc": "2.0", "method": self.method, "params": self.params}
+
+    @property
+    def is_unsafe_call(self) -> bool:
+        return self.method == "tools/call" and self.may_have_side_effects and self.own in (None, Own.HEIR)
+
+    @property
     def in_flight(self) -> bool:
         return self.outcome is None
+
+    @property
+    def has_row(self) -> bool:
+        """Whether it stands in the ledger on disk: every request of the host's, and what the hook does."""
+        return self.own in (None, Own.HEIR) or (self.own is Own.HOOK and self.may_have_side_effects)
+
+    @property
+    def keeps_answer(self) -> bool:
+        """Whether the bytes of its answer are kept until the host has taken them (S6)."""
+        return self.method == "tools/call" or self.may_have_side_effects
+
+
+@frozen
+class Refusal:
+    """A status other than 2xx, or an error with 200, and what came with it."""
+
+    status: int
+    body: Any = None
+    location: str | None = None
+    retry_after: float | None = None
+
+    def is_like(self, other: Refusal) -> bool:
+        return self.status == other.status and code_of(self.body) == code_of(other.body)
 
 
 @define(eq=False, repr=False)
@@ -66,6 +144,7 @@ class Ledger:
         return number is not None and self.first_wire_id <= number < self._next_wire_id
 
     def admit(self, call: Call) -> None:
+        call.first_wire_id = call.first_wire_id or call.wire_id
         self._calls[call.wire_id] = call
         if call.host_id is not None:
             self._by_host_id[call.host_id] = call
@@ -75,6 +154,13 @@ class Ledger:
 
     def by_host_id(self, host_id: object) -> Call | None:
         return self._by_host_id.get(host_id) if isinstance(host_id, (str, int)) else None
+
+    def by_first(self, first_wire_id: int) -> Call | None:
+        """The request whose first sending had this ID, if it has no outcome yet."""
+        call = self._calls.get(first_wire_id)
+        if call is not None:
+            return call
+        return next((c for c in self._calls.values() if c.first_wire_id == first_wire_id), None)
 
     def owing(self, wire_id: object) -> Call | None:
         """The request that an answer with this ID belongs to: in flight, in doubt or cancelled unanswered."""
@@ -89,7 +175,7 @@ class Ledger:
         self._calls.pop(call.wire_id, None)
         if call.host_id is not None and self._by_host_id.get(call.host_id) is call:
             del self._by_host_id[call.host_id]
-        if outcome in (Outcome.IN_DOUBT, Outcome.CANCELLED):
+        if outcome in _ANSWER_MAY_COME:
             self._in_doubt[call.wire_id] = call
             if len(self._in_doubt) > _MAX_IN_DOUBT:
                 del self._in_doubt[next(iter(self._in_doubt))]
@@ -117,18 +203,33 @@ def arguments_digest(params: JSON) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
 
 
-def to_wire(message: JSON, call: Call) -> JSON:
+def to_wire(message: JSON, call: Call, key_argument: str | None = None) -> JSON:
     """The host's request as it goes out: our ID, our progress token, the call key."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     out_meta = dict(meta) if isinstance(meta, dict) else {}
+    out_meta.pop(CONSENT, None)
     if call.host_token is not None:
         out_meta["progressToken"] = call.wire_id
     if call.method == "tools/call":
         out_meta[CALL_KEY] = call.call_key
     if not out_meta or not (params is None or isinstance(params, dict)):
         return {**message, "id": call.wire_id}
-    return {**message, "id": call.wire_id, "params": {**(params or {}), "_meta": out_meta}}
+    out_params = {**(params or {}), "_meta": out_meta}
+    if key_argument is not None:
+        arguments = out_params.get("arguments")
+        out_params["arguments"] = {
+            **(arguments if isinstance(arguments, dict) else {}),
+            key_argument: call.call_key,
+        }
+    return {**message, "id": call.wire_id, "params": out_params}
+
+
+def meta_of(params: JSON, name: str) -> str | None:
+    """A text of ours in `_meta`."""
+    meta = params.get("_meta")
+    value = meta.get(name) if isinstance(meta, dict) else None
+    return value if isinstance(value, str) and value else None
 
 
 def host_token_of(message: JSON) -> str | int | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import Action, EndSession, Report, TimerKind
+from .actions import Action, EndSession, Report, Save, TimerKind
 from .calls import Calls
+from .clock import Clock
 from .inputs import (
     Answered,
     Begun,
@@ -15,21 +16,26 @@ from .inputs import (
     CrowdedOut,
     Drained,
     EventReceived,
+    Forwarded,
+    HookRequested,
     IdleElapsed,
     Input,
     MessageSubmitted,
+    Reconciled,
     Refused,
     SaveFailed,
     TimerElapsed,
     TooLarge,
 )
 from .ledger import Ledger
-from .model import assert_never
+from .model import SessionEnded, assert_never
 from .policy import GuardPolicy
 from .report import StoreFailed
 from .session import Session
+from .shared import SharedLedger
 from .state import SessionState
 from .streams import Streams
+from .takeover import Heritage
 
 
 @define(eq=False, repr=False)
@@ -48,16 +54,34 @@ class Machine:
     """Not where the host's client has too few connections to spare one."""
     ends_session: bool = True
     """Send `DELETE` on closing (SPEC-FACTS §2); never where the session shall outlive the process."""
+    shared: SharedLedger = field(factory=SharedLedger)
+    """One for all connections under a key."""
+    name: int = 0
+    """Tells this connection from the others under its key."""
+    has_hook: bool = False
+    """The user has a `reconcile` hook."""
+    heritage: Heritage | None = None
+    """What a process that died has left."""
     session: Session = field(init=False)
+    _clock: Clock = field(factory=Clock, init=False)
     _out: list[Action] = field(factory=list, init=False)
     _calls: Calls = field(init=False)
     _streams: Streams = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.session = Session(salt=self.salt)
-        ledger = Ledger(self.first_wire_id)
         self._calls = Calls(
-            self.policy, self.session, ledger, self._out, self.answers_probe, self.opens_standalone
+            self.policy,
+            self.session,
+            Ledger(self.first_wire_id),
+            self._out,
+            self.shared,
+            self._clock,
+            self.name,
+            self.has_hook,
+            self.opens_standalone,
+            self.heritage,
+            self.answers_probe,
         )
         self._streams = Streams(self.policy, self.session, self._out)
         self._calls.streams = self._streams
@@ -68,8 +92,18 @@ class Machine:
         """Requests of the host's that are taken and not ordered yet."""
         return self._calls.queued
 
-    def receive(self, *told: Input) -> list[Action]:
-        """What to do now, in this order. Several inputs at once are as good as one after the other."""
+    @property
+    def heirs_open(self) -> int:
+        """Calls of the process that died that have no outcome yet."""
+        return self._calls.heirs_open
+
+    def receive(self, *told: Input, now: float | None = None) -> list[Action]:
+        """What to do now, in this order. Several inputs at once are as good as one after the other.
+
+        `now`: seconds on a monotonic clock; without, no time has passed.
+        """
+        if now is not None:
+            self._clock.now = now
         for one in told:
             self._decide(one)
         actions = self._out[:]
@@ -108,6 +142,12 @@ class Machine:
                 self._streams.idle(told)
             case CloseRequested():
                 self._close()
+            case Reconciled():
+                self._calls.reconciled(told)
+            case HookRequested():
+                self._calls.hook_requested(told)
+            case Forwarded():
+                self._calls.forwarded(told)
             case _:  # pragma: no cover
                 assert_never(told)
 
@@ -121,6 +161,14 @@ class Machine:
             self._calls.confirmed(timer.stream)
         elif timer.kind is TimerKind.REFRESH:
             self._streams.refresh_due(told.at)
+        elif timer.kind is TimerKind.BUDGET:
+            self._calls.budget_refilled()
+        elif timer.kind is TimerKind.RESTORE:
+            self._calls.restored()
+        elif timer.kind is TimerKind.ASK:
+            self._calls.asked_too_long(timer.stream)
+        elif timer.kind is TimerKind.PACE:
+            self._calls.ask_task(timer.stream)
         else:
             self._streams.timer(timer, told.at)
 
@@ -130,9 +178,10 @@ class Machine:
 
     def _close(self) -> None:
         session = self.session
-        usable = session.state is not SessionState.LOST
+        usable = session.state not in (SessionState.LOST, SessionState.PROVING)
         headers = session.headers("")
         self._calls.close()
         self._streams.close()
         if self.ends_session and usable and session.session_id is not None:
+            self._out.append(Save((SessionEnded(session.incarnation, "the host closed the connection"),)))
             self._out.append(EndSession(headers))

@@ -1,25 +1,32 @@
-"""The one outcome of each request, and the end of the session."""
+"""The one outcome of each request: who is told what, and what the ledger keeps of it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from .actions import CancelTimer, Report, Save, Timer, TimerKind
-from .answers import CallInDoubt, http_answer, in_doubt_answer, not_executed_answer, session_lost_answer
-from .ledger import Call, Ledger
-from .model import JSON, CallSettled, Outcome, SessionEnded
-from .policy import GuardPolicy, Ruling, rule_on
+from .actions import NO_DELAY, CancelTimer, Delay, Forward, Reply, Report, Save, SetTimer, Timer, TimerKind
+from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
+from .clock import Clock
+from .inputs import MessageSubmitted
+from .ledger import Call, Ledger, Own, arguments_digest, to_wire
+from .model import JSON, CallSent, CallSettled, Outcome
+from .policy import GuardPolicy
 from .report import CallSettled as CallSettledEvent
-from .report import SessionLost
 from .session import Session
+from .shared import Doubt, Named, SharedLedger
 from .state import SessionState, SessionStep
 
 if TYPE_CHECKING:
     from .actions import Action
     from .streams import Streams
+
+_UNKNOWN = frozenset({Outcome.IN_DOUBT, Outcome.CANCELLED})
+
+OWN_SECONDS = 30.0
+"""How long the guard waits for the answer to a request of its own."""
 
 
 @define(eq=False, repr=False)
@@ -30,105 +37,130 @@ class Outcomes(ABC):
     session: Session
     ledger: Ledger
     out: list[Action]
+    shared: SharedLedger
+    clock: Clock
+    machine: int
+    """Names this connection among those under its key."""
     streams: Streams = field(init=False)
 
-    def in_doubt(self, call: Call, reason: str) -> None:
-        """The request may have run, and nobody can say: the caller is told so."""
-        if not call.in_flight:
-            return
-        doubt = CallInDoubt(
-            reason, call.method, call.tool, call.call_key, self.session.fingerprint, call.cancelled
-        )
-        if call.host_id is not None:
-            self._deliver(in_doubt_answer(call, doubt, as_result=self.policy.in_doubt_as == "result"))
-        self._settle(call, Outcome.IN_DOUBT, reason)
+    # Sending.
+
+    def _post(self, call: Call, delay: Delay = NO_DELAY) -> None:
+        """Write the row of this request, and order its first byte after it."""
+        self.ledger.admit(call)
+        if call.sendings == 1:
+            seconds = self.policy.deadline_of(call.tool) if call.own in (None, Own.TASK) else OWN_SECONDS
+            self.out.append(SetTimer(deadline_timer(call), seconds))
+        if call.has_row:
+            call.digest = arguments_digest(call.params)
+            row = CallSent(
+                call.incarnation,
+                call.wire_id,
+                call.method,
+                call.tool,
+                call.call_key,
+                call.digest,
+                call.may_have_side_effects,
+                call.named,
+            )
+            # The row before the Post: no byte of a side-effecting request leaves before it is on disk (S12).
+            self.out.append(Save((row,), durable=call.may_have_side_effects))
+            if call.is_unsafe_call:
+                self.shared.begin(call.digest, self.machine, call)
+            if call.named:
+                self._name(call)
+        headers = dict(call.sent.headers) if call.sent is not None else {}
+        if call.sendings > 1:
+            # The host stamped the version of the session that is gone.
+            headers.pop("mcp-protocol-version", None)
+        message = to_wire(call.message, call, self.policy.call_key_argument_of(call.tool))
+        self.streams.post_call(call, message, headers, delay)
+
+    def _name(self, call: Call) -> None:
+        self.shared.name(call.call_key, Named(call.digest, call, self.machine))
+
+    # Settling.
 
     def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
         """The request did not run: seen by us (`wire`), or by the server's word (`server`)."""
-        if call.host_id is not None:
-            self._deliver(not_executed_answer(call.host_id, by, reason, status))
+        self._answer(call, not_executed_answer(call.host_id, by, reason, status))
         self._settle(call, Outcome.NOT_EXECUTED, f"by {by}: {reason}")
 
-    def refused(self, call: Call, status: int, body: Any, location: str | None, session_sent: bool) -> None:
-        """The POST of this request drew a status that is no answer of the usual kind."""
-        error = body.get("error") if isinstance(body, dict) else None
-        code = error.get("code") if isinstance(error, dict) else None
-        ruling = rule_on(status, session_sent=session_sent, rpc_code=code)
-        if call.in_flight:
-            self._settle_refused(call, ruling, status, body, location)
-        if ruling.session_gone:
-            self.lose_session(f"HTTP {status}")
+    def _tell_in_doubt(self, call: Call, reason: str) -> None:
+        """The request may have run, and nobody can say: the caller is told so."""
+        self._answer(call, self._doubt_answer(call, self._doubt_of(call, reason)))
+        self._settle(call, Outcome.IN_DOUBT, reason)
 
-    def _settle_refused(self, call: Call, ruling: Ruling, status: int, body: Any, location: str | None) -> None:
-        if call.host_id is None:
-            # A ping of ours that drew a status was not answered: an outage refuses pings and resumes alike.
-            self._settle(call, Outcome.NOT_EXECUTED, f"HTTP {status}")
-        elif ruling.session_gone:
-            self._deliver(session_lost_answer(call.host_id, "the server no longer knows the session", status))
-            self._settle(call, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
-        elif ruling.outcome is not Outcome.COMPLETED:
-            where = f", redirected to {location}, which was not followed" if location else ""
-            if ruling.outcome is Outcome.NOT_EXECUTED:
-                self.not_executed(call, ruling.by, f"HTTP {status}{where}", status)
+    def _doubt_of(self, call: Call, reason: str) -> CallInDoubt:
+        session = self.session.fingerprint
+        return CallInDoubt(reason, call.method, call.tool, call.call_key, session, call.cancelled)
+
+    def _doubt_answer(self, call: Call, doubt: CallInDoubt) -> JSON:
+        return in_doubt_answer(call, doubt, as_result=self.policy.in_doubt_as == "result")
+
+    def _answer(self, call: Call, answer: JSON) -> None:
+        """Hand an answer of the guard's own to whoever waits for this request."""
+        if call.host_id is not None:
+            self._deliver({**answer, "id": call.host_id})
+        self._answer_others(call, answer)
+
+    def _answer_others(self, call: Call, answer: JSON) -> None:
+        """Hand an answer to those who wait for this request besides its own host."""
+        if call.own is Own.HOOK:
+            self.out.append(Reply(call.ticket, answer))
+        for machine, host_id in call.joined:
+            joined = {**answer, "id": host_id}
+            if machine == self.machine:
+                self._deliver(joined)
             else:
-                self.in_doubt(call, f"it was answered with HTTP {status}{where}")
-        else:
-            self._deliver(http_answer(call.host_id, status, body))
-            self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}")
+                self.out.append(Forward(machine, joined))
+        call.joined.clear()
 
-    def deadline(self, wire_id: int) -> None:
-        """The guard's own deadline for a request has passed."""
-        call = self.ledger.owing(wire_id)
-        if call is not None:
-            self.streams.conclude(call)
-        if call is None or not call.in_flight:
-            return
-        if not self.streams.cancel(call):
-            self.not_executed(call, "wire", "it could not be sent within call_deadline")
-            return
-        if not call.stateless and call.method != "initialize":
-            params = {"requestId": call.wire_id, "reason": "call_deadline"}
-            message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-            self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
-            call.cancelled = True
-        self.in_doubt(call, "no answer within call_deadline")
-
-    def crowded_out(self, message: JSON) -> None:
-        """No connection of the caller's client became free in time for this request."""
-        why = "no connection of the client became free within call_deadline"
-        self._deliver(not_executed_answer(message["id"], "wire", why))
-
-    def not_saved(self, wire_id: int, reason: str) -> None:
-        """The row of this request is not on disk, so nothing of it may leave (L6)."""
-        call = self.ledger.owing(wire_id)
-        if call is not None and call.in_flight:
-            self.not_executed(call, "wire", f"the ledger could not be written ({reason})")
-            self.streams.abandon_call(wire_id)
-
-    def lose_session(self, reason: str) -> None:
-        """The session is gone or in question: nothing more is sent under it."""
-        if self.session.state in (SessionState.LOST, SessionState.CLOSED):
-            return
-        self.session.move(SessionStep.GONE)
-        self.out.append(Save((SessionEnded(self.session.incarnation, reason),)))
-        self.out.append(Report(SessionLost(self.session.fingerprint, reason)))
-        self.streams.close_standalone()
-        self._release()
-
-    def _settle(self, call: Call, outcome: Outcome, reason: str) -> None:
+    def _settle(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
+        """Give a request its outcome. `answer`: the server's own, or what the hook says it is."""
+        late = not call.in_flight
         self.ledger.settle(call, outcome)
-        if call.host_id is None:
-            self.streams.ping_over(outcome is Outcome.COMPLETED)
+        self.out.append(CancelTimer(deadline_timer(call)))
+        self._forget(call)
+        if not call.has_row:
             return
+        self._record(call, outcome, reason, answer)
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
         if call.method == "initialize" and self.session.state is SessionState.INITIALIZING and not opened:
             self.session.move(SessionStep.INITIALIZE_FAILED)
             self._release()
-        self.out.append(CancelTimer(deadline_timer(call)))
-        self.out.append(Save((CallSettled(call.incarnation, call.wire_id, outcome, reason),)))
+        if call.is_unsafe_call:
+            self._latch(call, outcome, reason, late=late)
+        if call.named:
+            told = self._doubt_of(call, reason) if outcome in _UNKNOWN else None
+            self.shared.name(call.call_key, Named(call.digest, None, 0, outcome, answer, told))
+
+    def _record(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
+        kept = {k: v for k, v in answer.items() if k != "id"} if answer and call.keeps_answer else None
+        self.out.append(Save((CallSettled(call.incarnation, call.wire_id, outcome, reason, kept),)))
+        told = answer if outcome is Outcome.RECOVERED else None
         self.out.append(
-            Report(CallSettledEvent(call.wire_id, call.method, call.tool, call.call_key, outcome, reason))
+            Report(CallSettledEvent(call.wire_id, call.method, call.tool, call.call_key, outcome, reason, told))
         )
+
+    def _latch(self, call: Call, outcome: Outcome, reason: str, *, late: bool) -> None:
+        """From now on (or no longer) a repeat of this call is refused."""
+        self.shared.end(call.digest, call)
+        if outcome is Outcome.IN_DOUBT or (outcome is Outcome.CANCELLED and call.cancelled):
+            doubt = Doubt(call.call_key, self._doubt_of(call, reason), self.clock.now)
+            self.shared.doubt(call.digest, doubt)
+        elif late:
+            self.shared.resolved(call.digest, call.call_key)
+
+    @abstractmethod
+    def _forget(self, call: Call) -> None:
+        """It has its outcome: whoever keeps something for it may let go."""
+        ...
+
+    @abstractmethod
+    def submit(self, sent: MessageSubmitted) -> None:
+        """The host wrote a message."""
+        ...
 
     @abstractmethod
     def _release(self) -> None:
@@ -140,4 +172,5 @@ class Outcomes(ABC):
 
 
 def deadline_timer(call: Call) -> Timer:
-    return Timer(TimerKind.DEADLINE, call.wire_id)
+    """One for all sendings of a request."""
+    return Timer(TimerKind.DEADLINE, call.first_wire_id)

@@ -1,17 +1,19 @@
-"""What the user may choose, and the one table that says what a refusal means for a request."""
+"""What the user may choose."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from attrs import field, frozen, validators
 
 from .event_id import IdScheme
-from .model import JSON, Outcome
+from .model import JSON
 
 _MiB = 1024 * 1024
+
+Resend = Literal["always", "never", "if_idempotent"]
 
 HARMLESS_METHODS = frozenset(
     {
@@ -41,6 +43,12 @@ def _positive(_: Any, attribute: Any, value: Any) -> None:
     values = value.values() if isinstance(value, Mapping) else (value,)
     if not all(isinstance(v, (int, float)) and v > 0 for v in values):
         raise ValueError(f"{attribute.name} must be positive, not {value!r}")
+
+
+def _resend_words(_: Any, attribute: Any, value: Any) -> None:
+    wrong = [word for word in value.values() if word not in ("always", "never", "if_idempotent")]
+    if wrong:
+        raise ValueError(f"{attribute.name} must be 'always', 'never' or 'if_idempotent', not {wrong[0]!r}")
 
 
 def _scheme(value: IdScheme | str) -> IdScheme:
@@ -83,16 +91,43 @@ class GuardPolicy:
     trail_size: int = field(default=256, validator=_positive)
     """Received events remembered per stream."""
     trust_read_only_hint: bool = True
-    """Whether a tool that says `readOnlyHint` is believed to have no side effects."""
+    """Whether a tool that says `readOnlyHint` is believed to have no side effects, and may be sent again."""
+    trust_idempotent_hint: bool = False
+    """Whether a tool that says `idempotentHint` may be sent again."""
+    trust_status: bool = False
+    """Whether 429 and 503 are believed to say that nothing ran, for calls with side effects, too."""
+    resend: Mapping[str, Resend] = field(factory=dict, validator=_resend_words)
+    """May a call that may have run be sent again: `"always"`, `"never"` or `"if_idempotent"` by the tool's own
+    hints, by glob (`{"get_*": "always", "charge": "never"}`); the first that fits counts."""
+    honours_call_key: tuple[str, ...] = field(default=(), converter=tuple)
+    """Tools (globs) whose server runs a call key at most once: they may be sent again with the same key."""
+    call_key_argument: Mapping[str, str] = field(factory=dict)
+    """Copy the call key into this argument of these tools (globs), for servers that de-duplicate by one."""
+    is_session_lost: Callable[[int, Any], bool] | None = None
+    """For odd servers: given HTTP status and parsed body of a refusal, whether it says that the session is gone.
+    It must be quick and must not raise (one that does counts as False)."""
+    reconcile_timeout: float = field(default=30.0, validator=_positive)
+    """How long the `reconcile` hook may take over one call; then the call is in doubt."""
+    reinitialize_limit: int = field(default=5, validator=_positive)
+    """Sessions opened in place of lost ones within a minute; then requests are refused until it is over."""
+    repeat_window: float = field(default=60.0, validator=_positive)
+    """An unsafe call equal to one in doubt is not sent for this long."""
+    keep_results: bool = False
+    """Keep the answers of tool calls in the store after the host has taken them. Those of calls that the host
+    has named are always kept."""
 
     def deadline_of(self, tool: str | None) -> float:
         """The deadline of a request, in seconds."""
         if not isinstance(self.call_deadline, Mapping):
             return self.call_deadline
-        for pattern, seconds in self.call_deadline.items():
-            if fnmatchcase(tool or "", pattern):
-                return seconds
-        return 3600.0
+        return _first_match(self.call_deadline, tool, 3600.0)
+
+    def resend_of(self, tool: str | None) -> Resend | None:
+        """What the user says of sending this tool's calls again, if anything."""
+        return _first_match(self.resend, tool, None)
+
+    def call_key_argument_of(self, tool: str | None) -> str | None:
+        return _first_match(self.call_key_argument, tool, None)
 
     def may_have_side_effects(self, method: str, annotations: JSON | None) -> bool:
         """Whether a request must be on disk before its first byte leaves.
@@ -104,31 +139,9 @@ class GuardPolicy:
         return not (self.trust_read_only_hint and annotations and annotations.get("readOnlyHint") is True)
 
 
-@frozen
-class Ruling:
-    """What an HTTP refusal means for the request that drew it."""
-
-    outcome: Outcome
-    by: str
-    """`server` if it is the server's word that nothing ran, `answer` if it is an answer like any other."""
-    session_gone: bool = False
+V = TypeVar("V")
+D = TypeVar("D")
 
 
-NOT_RUN_STATUSES = frozenset({307, 308, 401, 403, 413, 415})
-"""307 and 308 ask for the same request elsewhere. Other redirects may come from a request that has run."""
-BUSY_STATUSES = frozenset({429, 503})
-
-
-def rule_on(status: int, *, session_sent: bool, rpc_code: int | None) -> Ruling:
-    """What this status, on the POST of a request, says of it (DESIGN §5).
-
-    404 means a lost session only if a session ID was sent and the body is not an unknown method (-32601 at
-    404 is what 2026-07-28 says for that).
-    """
-    if status == 404 and session_sent and rpc_code != -32601:
-        return Ruling(Outcome.NOT_EXECUTED, "server", session_gone=True)
-    if status in NOT_RUN_STATUSES or status in BUSY_STATUSES:
-        return Ruling(Outcome.NOT_EXECUTED, "server")
-    if 300 <= status < 400:
-        return Ruling(Outcome.IN_DOUBT, "server")
-    return Ruling(Outcome.COMPLETED, "answer")
+def _first_match(by_glob: Mapping[str, V], tool: str | None, otherwise: D) -> V | D:
+    return next((v for pattern, v in by_glob.items() if fnmatchcase(tool or "", pattern)), otherwise)

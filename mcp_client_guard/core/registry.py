@@ -11,11 +11,11 @@ from attrs import define, field
 from .actions import NO_DELAY, CancelTimer, Delay, Deliver, Get, Hangup, Post, Report, Save, Timer, TimerKind
 from .inputs import EventReceived
 from .ledger import Call
-from .model import JSON, CursorDropped, CursorMoved, fingerprint
+from .model import JSON, CursorDropped, CursorMoved, Seen, fingerprint
 from .policy import GuardPolicy
-from .report import Discontinuity, DuplicateDropped
+from .report import Discontinuity, DuplicateDropped, MaybeRedelivered
 from .session import Session
-from .state import SessionState, StreamState, StreamStep
+from .state import StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
 from .trail import Index, Trail
 from .trial import Trial
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _CAP = 10.0
 _STANDALONE_CAP = 60.0
 _KEPT_TRAILS = 64
+_MAYBE_REDELIVERED = 512
+"""A cursor on disk is at most this many events behind (DESIGN §7)."""
 
 
 @define(eq=False, repr=False)
@@ -41,16 +43,15 @@ class Registry:
     _streams: dict[int, Stream] = field(factory=dict, init=False)
     _finished: deque[Trail] = field(factory=deque, init=False)
     """Trails of finished streams: the TypeScript reference server replays their events on other streams."""
-    _undrained: deque[tuple[Stream | None, int]] = field(factory=deque, init=False)
+    _undrained: deque[tuple[Stream | None, int, tuple[Call, JSON] | None]] = field(factory=deque, init=False)
     _connections: int = field(default=0, init=False)
     _refreshed_at: float | None = field(default=None, init=False)
-    _ping: Call | None = field(default=None, init=False)
 
-    def post_call(self, call: Call, message: JSON, headers: Mapping[str, str]) -> None:
+    def post_call(self, call: Call, message: JSON, headers: Mapping[str, str], delay: Delay = NO_DELAY) -> None:
         """Send a request."""
         stream = self._new_stream(call.wire_id, StreamKind.CALL, call.method)
         stream.call = call
-        self._post(stream, message, headers)
+        self._post(stream, message, headers, delay)
 
     def post_note(self, number: int, method: str, message: JSON, headers: Mapping[str, str]) -> int:
         """Send what has no answer: a notification, or the host's answer to a request of the server's."""
@@ -92,45 +93,77 @@ class Registry:
             self._finish(stream)
         return sent
 
+    def inherit(self, number: int, call: Call | None, rows: tuple[Seen, ...]) -> None:
+        """Resume a stream of an earlier process."""
+        kind = StreamKind.STANDALONE if call is None else StreamKind.CALL
+        stream = self._new_stream(number, kind, "" if call is None else call.method)
+        stream.call, stream.stored = call, True
+        stream.maybe_redelivered = _MAYBE_REDELIVERED
+        stream.trail.restore(rows)
+        stream.move(StreamStep.CUT)
+        self._get(stream, NO_DELAY)
+
+    def leave_session(self, opener: Stream | None = None) -> None:
+        """The session is lost: nothing of it is opened again. A POST that is being answered still may be."""
+        self.close_standalone()
+        for stream in list(self._streams.values()):
+            goes_on = stream.call is None or (stream.state is StreamState.OPEN and not stream.resumed)
+            if not goes_on and stream is not opener and self._streams.get(stream.number) is stream:
+                self._give_up(stream, "its session was lost")
+
     def forget_session(self, opener: Stream) -> None:
         """A new session begins: nothing of the old one may be matched in it, no cursor sent in it (S13)."""
         for stream in list(self._streams.values()):
-            if stream.call is None:
+            if stream.kind is StreamKind.STANDALONE:
                 self._finish(stream)
-            elif stream.call is not None and stream is not opener and self.session.incarnation:
+            elif stream.call is None:
+                continue
+            elif stream is not opener and self.session.incarnation and opener.is_host_s:
                 self._give_up(stream, "a new session began before it was answered")
         self.index.clear()
         self._finished.clear()
 
     def close(self) -> None:
+        """Hang up everything. Cursors on disk stay: whoever comes next goes on from them."""
         for stream in list(self._streams.values()):
+            stream.stored = False
             self._finish(stream)
+
+    def of(self, call: Call) -> Stream | None:
+        """The stream of this request."""
+        return self._streams.get(call.wire_id)
 
     def current(self, number: int, connection: int) -> Stream | None:
         """The stream, if this connection still speaks for it."""
         stream = self._streams.get(number)
         return stream if stream is not None and stream.connection == connection else None
 
-    def deliver(self, stream: Stream | None, message: JSON) -> None:
-        """Hand a message to the host."""
+    def deliver(self, stream: Stream | None, message: JSON, answered: Call | None = None) -> None:
+        """Hand a message to the host; `answered`: the request that it is the server's answer to."""
+        answer = None if answered is None else (answered, message)
         if stream is not None:
             stream.messages += 1
             stream.undrained += 1
-            self._undrained.append((stream, stream.trail.newest_number))
+            self._undrained.append((stream, stream.trail.newest_number, answer))
+            if stream.maybe_redelivered:
+                stream.maybe_redelivered -= 1
+                self.out.append(Report(MaybeRedelivered(stream.name, self._shown(stream.trail.cursor))))
         else:
-            self._undrained.append((None, 0))
+            self._undrained.append((None, 0, answer))
         self.out.append(Deliver(message))
 
     def drained(self, count: int) -> None:
         """The host took `count` messages: the cursors on disk may follow (S6)."""
         touched: dict[int, Stream] = {}
         for _ in range(min(count, len(self._undrained))):
-            stream, row = self._undrained.popleft()
+            stream, row, answer = self._undrained.popleft()
+            if answer is not None:
+                self.calls.drained(*answer)
             if stream is not None:
                 stream.undrained -= 1
                 stream.drained_row = row
                 touched[stream.number] = stream
-        following = next(((s, row) for s, row in self._undrained if s is not None), None)
+        following = next(((s, row) for s, row, _ in self._undrained if s is not None), None)
         if following is not None and following[0].drained_row == following[1]:
             # A batch, half drained: its event counts only with the last message of it.
             following[0].drained_row -= 1
@@ -144,14 +177,14 @@ class Registry:
 
     def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
         trail = Trail(self.index, self.policy.trail_size, self.policy.id_scheme)
-        stream = Stream(number, kind, trail, method=method)
+        stream = Stream(number, kind, trail, method=method, incarnation=self.session.incarnation)
         self._streams[number] = stream
         return stream
 
-    def _post(self, stream: Stream, message: JSON, headers: Mapping[str, str]) -> None:
+    def _post(self, stream: Stream, message: JSON, headers: Mapping[str, str], delay: Delay = NO_DELAY) -> None:
         stream.message = message
         stream.headers = {**self.session.headers(stream.method), **headers}
-        self._post_again(stream, NO_DELAY)
+        self._post_again(stream, delay)
 
     def _post_again(self, stream: Stream, delay: Delay) -> None:
         self._new_connection(stream)
@@ -239,12 +272,6 @@ class Registry:
     def _drop_duplicate(self, stream: Stream, event: EventReceived, carried: bool) -> None:
         if carried:
             self.out.append(Report(DuplicateDropped(stream.name, self._shown(event.event_id))))
-
-    def _send_ping(self) -> None:
-        """Ask whether the session still answers; one at a time."""
-        if self._ping is not None or self.session.state is not SessionState.LIVE:
-            return
-        self._ping = self.calls.ping()
 
     def _shown(self, event_id: str | None) -> str:
         return fingerprint(event_id, self.session.salt)

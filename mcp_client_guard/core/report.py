@@ -5,9 +5,9 @@ Session and event IDs appear as fingerprints only.
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 
-from .model import Evidence, Generation, Outcome
+from .model import JSON, Evidence, Generation, Outcome
 
 
 @frozen
@@ -87,6 +87,33 @@ class CallSettled:
     call_key: str
     outcome: Outcome
     reason: str
+    answer: JSON | None = field(default=None, repr=False)
+    """The answer itself, for `recovered`: nobody may have been waiting for it."""
+
+
+@frozen
+class RepeatRefused:
+    """A call equal to one in doubt was not sent: its caller got the same answer."""
+
+    tool: str | None
+    call_key: str
+    """Of the call in doubt."""
+
+
+@frozen
+class RepeatJoined:
+    """A call equal to one whose stream is being resumed was not sent: its caller will get the same answer."""
+
+    tool: str | None
+    call_key: str
+
+
+@frozen
+class MaybeRedelivered:
+    """This message may have reached the host once before, in the process that died."""
+
+    stream: str
+    event: str
 
 
 @frozen
@@ -104,8 +131,20 @@ class RefreshSuggested:
 
 
 @frozen
+class Reinitialized:
+    """A session was opened in place of the lost one, and brought to where that was."""
+
+    session: str
+    """Fingerprint of the new session."""
+    changed: tuple[str, ...]
+    """What differs: `protocolVersion`, `serverInfo`, `capabilities`, and `tool NAME` for changed schemas."""
+    not_restored: tuple[str, ...] = ()
+    """Subscriptions and the like that the server refused."""
+
+
+@frozen
 class SessionLost:
-    """The session is gone or in question. Requests are refused until the host connects again."""
+    """The session is gone. Another is opened, within `reinitialize_limit`."""
 
     session: str
     reason: str
@@ -135,6 +174,10 @@ Event = (
     | OrphanDropped
     | UnreadableDropped
     | CallSettled
+    | RepeatRefused
+    | RepeatJoined
+    | MaybeRedelivered
+    | Reinitialized
     | StandaloneUnavailable
     | RefreshSuggested
     | SessionLost

@@ -20,6 +20,9 @@ class Session:
     session_id: str | None = field(default=None, repr=False)
     protocol_version: str | None = None
     capabilities: JSON = field(factory=dict)
+    initialize_params: JSON | None = field(default=None, repr=False)
+    """The host's own, for opening another session in its name."""
+    initialize_result: JSON = field(factory=dict, repr=False)
 
     def move(self, by: SessionStep) -> None:
         self.state = step(SESSION, self.state, by)
@@ -42,11 +45,32 @@ class Session:
     def opened(self, session_id: str | None, params: JSON, result: JSON) -> SessionOpened:
         """An `initialize` succeeded: the next incarnation begins."""
         self.incarnation += 1
+        self._take(session_id, params, result)
+        return SessionOpened(
+            self.incarnation, Generation.STREAMABLE_HTTP, session_id, self.protocol_version, params, result
+        )
+
+    def adopt(self, incarnation: int, session_id: str | None, params: JSON, result: JSON) -> None:
+        """Go on with a session that another process has opened."""
+        self.incarnation = incarnation
+        self._take(session_id, params, result)
+
+    def forget(self) -> None:
+        """It is not used; what comes next has the next number all the same."""
+        self.session_id = self.protocol_version = self.initialize_params = None
+        self.initialize_result, self.capabilities = {}, {}
+
+    def _take(self, session_id: str | None, params: JSON, result: JSON) -> None:
         self.session_id = session_id
+        self.initialize_params, self.initialize_result = params, result
         version = result.get("protocolVersion")
         self.protocol_version = version if isinstance(version, str) else None
         capabilities = result.get("capabilities")
         self.capabilities = capabilities if isinstance(capabilities, dict) else {}
-        return SessionOpened(
-            self.incarnation, Generation.STREAMABLE_HTTP, session_id, self.protocol_version, params, result
-        )
+
+
+def differences(before: JSON, after: JSON) -> tuple[str, ...]:
+    """What the server says of itself in the new session that it did not say in the old one."""
+    return tuple(
+        name for name in ("protocolVersion", "serverInfo", "capabilities") if before.get(name) != after.get(name)
+    )

@@ -19,6 +19,13 @@ class SessionState(Enum):
     """`notifications/initialized` is on its way; requests wait for its acknowledgement (bounded)."""
     LIVE = auto()
     LOST = auto()
+    """No session; the next request opens one, as far as the budget goes."""
+    REINITIALIZING = auto()
+    """Ours, in place of a lost session; or, while it is only suspected, beside it."""
+    RESTORING = auto()
+    """The new session is brought to where the old one was; requests wait for it (bounded)."""
+    PROVING = auto()
+    """A session of an earlier process is offered to the server."""
     CLOSED = auto()
 
 
@@ -27,6 +34,15 @@ class SessionStep(Enum):
     INITIALIZE_FAILED = auto()
     INITIALIZED_SENT = auto()
     INITIALIZED_TAKEN = auto()
+    REINITIALIZE_SENT = auto()
+    REINITIALIZE_FAILED = auto()
+    KEPT = auto()
+    """No other session could be opened either: the suspected one is kept."""
+    RESTORE_SENT = auto()
+    RESTORED = auto()
+    OFFERED = auto()
+    ADOPTED = auto()
+    ABANDONED = auto()
     GONE = auto()
     CLOSED = auto()
 
@@ -53,8 +69,19 @@ _S, _T = SessionState, SessionStep
 SESSION: Mapping[tuple[SessionState, SessionStep], SessionState] = {
     **{(state, _T.INITIALIZE_SENT): _S.INITIALIZING for state in _S if state is not _S.CLOSED},
     (_S.INITIALIZING, _T.INITIALIZE_FAILED): _S.NEW,
-    **{(state, _T.INITIALIZED_SENT): _S.CONFIRMING for state in (_S.NEW, _S.INITIALIZING, _S.CONFIRMING, _S.LIVE)},
+    **{
+        (state, _T.INITIALIZED_SENT): _S.CONFIRMING
+        for state in (_S.NEW, _S.INITIALIZING, _S.CONFIRMING, _S.LIVE, _S.REINITIALIZING)
+    },
     (_S.CONFIRMING, _T.INITIALIZED_TAKEN): _S.LIVE,
+    **{(state, _T.REINITIALIZE_SENT): _S.REINITIALIZING for state in (_S.LOST, _S.LIVE)},
+    (_S.REINITIALIZING, _T.REINITIALIZE_FAILED): _S.LOST,
+    (_S.REINITIALIZING, _T.KEPT): _S.LIVE,
+    (_S.CONFIRMING, _T.RESTORE_SENT): _S.RESTORING,
+    (_S.RESTORING, _T.RESTORED): _S.LIVE,
+    (_S.NEW, _T.OFFERED): _S.PROVING,
+    (_S.PROVING, _T.ADOPTED): _S.LIVE,
+    (_S.PROVING, _T.ABANDONED): _S.NEW,
     **{(state, _T.GONE): _S.LOST for state in _S if state is not _S.CLOSED},
     **{(state, _T.CLOSED): _S.CLOSED for state in _S},
 }

@@ -37,6 +37,8 @@ class Stream:
     trail: Trail
     call: Call | None = None
     method: str = ""
+    incarnation: int = 0
+    """Of the session under which it was opened."""
     message: JSON = field(factory=dict)
     """What was posted, kept while it may be posted again because nothing was written."""
     headers: dict[str, str] = field(factory=dict)
@@ -91,6 +93,8 @@ class Stream:
     primed_on: int = 0
     """The last connection on which a priming event was placed."""
     last_look: LastLook | None = None
+    maybe_redelivered: int = 0
+    """How many more of its messages may have been delivered in an earlier process."""
     doubtful: bool = False
     """Its last resume was not proven: a foreign message breaks it."""
 
@@ -103,11 +107,18 @@ class Stream:
         return self.resumed and self.primed_on in (0, self.connection)
 
     @property
+    def is_host_s(self) -> bool:
+        """Opened by a request of the host's, and not by one of the guard's own."""
+        return self.call is not None and self.call.own is None
+
+    @property
     def name(self) -> str:
         return "standalone" if self.number == STANDALONE else str(self.number)
 
     def move(self, by: StreamStep) -> None:
         self.state = step(STREAM, self.state, by)
+        if self.call is not None:
+            self.call.troubled = self.state is not StreamState.OPEN or self.doubtful
 
     def progress(self) -> None:
         """Something new came: the budgets are full again."""

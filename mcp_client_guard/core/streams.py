@@ -9,6 +9,7 @@ from attrs import define
 from .actions import Hangup, Report, Timer, TimerKind
 from .closing import Closing
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
+from .ledger import Refusal
 from .messages import messages_of
 from .report import Disconnected, Discontinuity, NotificationLost, Resumed, StandaloneUnavailable
 from .state import StreamState, StreamStep
@@ -67,6 +68,8 @@ class Streams(Closing):
             return
         for message in messages_of(told.body):
             self.calls.take(stream, message, direct=True)
+        if stream.call.suspected:
+            return
         if told.body is None:
             self.calls.in_doubt(stream.call, "the server accepted the request without an answer")
         else:
@@ -91,12 +94,15 @@ class Streams(Closing):
         elif stream.kind is StreamKind.NOTE:
             self._note_refused(stream, told)
         elif stream.kind is StreamKind.CALL and not stream.resumed:
-            assert stream.call is not None
-            sent = "mcp-session-id" in stream.headers
-            self.calls.refused(stream.call, told.status, told.body, told.location, sent)
-            self._finish(stream, linger=True)
+            self._post_refused(stream, told)
         else:
             self._refused_get(stream, told.status, told.body, told.retry_after)
+
+    def _post_refused(self, stream: Stream, told: Refused) -> None:
+        assert stream.call is not None
+        self._finish(stream, linger=True)
+        refusal = Refusal(told.status, told.body, told.location, told.retry_after)
+        self.calls.refused(stream.call, refusal, session_sent="mcp-session-id" in stream.headers)
 
     def event(self, event: EventReceived) -> None:
         stream = self._streams.get(event.stream)
@@ -157,7 +163,7 @@ class Streams(Closing):
             self.out.append(Hangup(stream.connection))
             self._cut(stream, "no byte for max_idle", told.at, clean=False)
         elif stream.answered or stream.kind is StreamKind.CALL:
-            self._send_ping()
+            self.calls.probe()
         else:
             self.out.append(Hangup(stream.connection))
             self._cut(stream, "no answer for max_idle", told.at, clean=False)
@@ -181,7 +187,6 @@ class Streams(Closing):
 
     def ping_over(self, answered: bool) -> None:
         """Our ping has its answer, or will have none."""
-        self._ping = None
         if not answered:
             return
         for stream in list(self._streams.values()):
@@ -207,6 +212,8 @@ class Streams(Closing):
             self._finish(stream)
         elif stream.unreadable:
             self._give_up(stream, "its answer could not be read")
+        elif self.calls.is_over(call):
+            self._give_up(stream, f"its connection was lost, and its session is gone ({why})")
         elif cursor is None:
             self._give_up(stream, f"its connection was lost and cannot be resumed ({why})")
         elif stream.attempts > self.policy.max_attempts:
@@ -281,6 +288,8 @@ class Streams(Closing):
         """Refused for good: once more with the exact cursor, which a server may still hold."""
         if not stream.exact and stream.trial is not None and not stream.trial.is_exact:
             stream.exact = True
+            if status == 404:
+                self.calls.probe()
             self._reopen(stream, self._delay(stream))
         elif status in _NO_BODY_STATUSES and stream.call is not None:
             self._give_up(stream, f"the server resumes no streams (HTTP {status})")
@@ -290,11 +299,13 @@ class Streams(Closing):
     def _server_error(self, stream: Stream) -> None:
         stream.server_errors += 1
         if stream.resumed and stream.server_errors >= _SERVER_ERRORS:
-            self._send_ping()
+            self.calls.probe()
 
     def _is_another_session(self, stream: Stream, session_id: str | None) -> bool:
         """Whether an answer names another session than ours; an absent name says nothing."""
         initial = stream.method == "initialize"
+        if not initial and stream.incarnation != self.session.incarnation:
+            return False
         known = stream.offered_session_id if initial else self.session.session_id
         if known is None or session_id is None or session_id == known or (initial and not stream.resumed):
             return False
@@ -336,13 +347,16 @@ class Streams(Closing):
     def _note_refused(self, stream: Stream, told: Refused) -> None:
         self.out.append(Report(NotificationLost(stream.method, f"HTTP {told.status}")))
         self._finish(stream, linger=True)
-        if told.status == 404 and "mcp-session-id" in stream.headers:
+        present = stream.incarnation == self.session.incarnation
+        if told.status == 404 and present and "mcp-session-id" in stream.headers:
             self.calls.lose_session("HTTP 404")
         self.calls.confirmed(stream.number)
 
     def _note_lost(self, stream: Stream, told: ConnectionLost) -> None:
         stream.attempts += 1
-        if not told.written and stream.attempts <= self.policy.max_attempts:
+        # An answer to the server may come twice: it names the request that it answers.
+        again = not told.written or stream.method == "response"
+        if again and stream.attempts <= self.policy.max_attempts:
             stream.move(StreamStep.CUT)
             self._post_again(stream, self._delay(stream))
             return

@@ -18,6 +18,9 @@ STORED_ROWS = 8
 _KEPT_DATA = 16 * 1024
 """Larger data is kept as its digest only, so that a trail stays small (S15)."""
 _KEPT_DATA_FINISHED = 1024
+_EARLIER = 0
+"""Stands for the connections of an earlier process."""
+_EMPTY = digest_of(b"")
 
 
 class Placement(Enum):
@@ -207,6 +210,20 @@ class Trail:
                 if len(kept) == STORED_ROWS:
                     break
         return tuple(reversed(kept))
+
+    def restore(self, rows: tuple[Seen, ...]) -> None:
+        """Take the rows that another process has stored."""
+        self._first_connection = _EARLIER
+        for seen in rows:
+            carried = seen.digest != _EMPTY
+            row = Row(seen.event_id, None, carried, _EARLIER, self._next_number, self, seen.digest)
+            self._next_number += 1
+            self.rows.append(row)
+            if seen.event_id is not None:
+                self.index[seen.event_id] = row
+                self._last_id = seen.event_id
+            if self._marks_place(row):
+                self._newest = row
 
     def event_ids(self) -> list[str]:
         return [row.event_id for row in self.rows if row.event_id is not None]

@@ -195,6 +195,9 @@ class Trials(Placing):
             self.out.append(SetTimer(Timer(TimerKind.REFRESH, STANDALONE), _REFRESH_EVERY - since))
             return
         self._refreshed_at = at
+        self.refresh_now()
+
+    def refresh_now(self) -> None:
         sent = [
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"}
             for name in _LISTS

@@ -1,0 +1,97 @@
+"""What a failure says of a request: the one table (DESIGN §5).
+
+| seen | it ran | the session |
+|---|---|---|
+| nothing written (connect, pool or TLS error; a row that could not be saved) | no, by wire | |
+| 404 with our session ID, unless -32601 | no, by server | gone |
+| 404 without one | answered | |
+| 401, 403, 413, 415, 307, 308 | no, by server | ask |
+| 400, 405, 406, 409, 410, 422, 426 with our session ID | answered, or by server if the session is gone | ask |
+| 429, 503 | no, by server (a proxy may say so after it ran: only safe calls are sent again) | ask at 503 |
+| other 5xx with our session ID | answered, or may have run if the session is gone | ask |
+| other 3xx | may have run | |
+| 200 with an error of -32000, -32001 or -32600 | answered, or by server if the session is gone | ask |
+| any other answer | answered | |
+| written, then lost | may have run | |
+
+"Ask": a `ping` under the same session ID decides. If it draws the same refusal, the session is gone, provided
+that another can be opened. Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from attrs import frozen
+
+
+class Ran(Enum):
+    """Whether a request can have run."""
+
+    NO = auto()
+    MAYBE = auto()
+    ANSWERED = auto()
+    """What came is its answer, whatever it says."""
+
+
+class SessionWord(Enum):
+    """What an answer says of the session it was sent under."""
+
+    ALIVE = auto()
+    GONE = auto()
+    ASK = auto()
+
+
+@frozen
+class Ruling:
+    """What a refusal means for the request that drew it, and for its session."""
+
+    ran: Ran
+    session: SessionWord = SessionWord.ALIVE
+    ran_if_gone: Ran = Ran.NO
+    """If the session turns out to be gone."""
+
+
+_NOT_RUN = frozenset({307, 308, 401, 403, 413, 415})
+"""307 and 308 ask for the same request elsewhere. Other redirects may come from a request that has run."""
+BUSY = frozenset({429, 503})
+_SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
+"""JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
+_MAY_MEAN_GONE = frozenset({400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504})
+
+
+def code_of(body: Any) -> int | None:
+    """The JSON-RPC error code in a parsed body."""
+    error = body.get("error") if isinstance(body, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) else None
+
+
+def rule_on(
+    status: int, body: Any, *, session_sent: bool, is_session_lost: Callable[[int, Any], bool] | None = None
+) -> Ruling:
+    """What this status, on the POST of a request, says of it. Total: never raises."""
+    if session_sent and is_session_lost is not None and _says_so(is_session_lost, status, body):
+        return Ruling(Ran.NO, SessionWord.GONE)
+    if status == 404 and session_sent and code_of(body) != -32601:
+        return Ruling(Ran.NO, SessionWord.GONE)
+    word = SessionWord.ASK if session_sent and status in _MAY_MEAN_GONE else SessionWord.ALIVE
+    if status in _NOT_RUN or status in BUSY:
+        return Ruling(Ran.NO, word)
+    if 300 <= status < 400:
+        return Ruling(Ran.MAYBE)
+    return Ruling(Ran.ANSWERED, word, Ran.MAYBE if status >= 500 else Ran.NO)
+
+
+def is_suspect_answer(message: Any) -> bool:
+    """Whether an answer with status 200 may be the word of a server that has lost the session."""
+    return code_of(message) in _SUSPECT_CODES
+
+
+def _says_so(predicate: Callable[[int, Any], bool], status: int, body: Any) -> bool:
+    try:
+        return bool(predicate(status, body))
+    except Exception:
+        return False

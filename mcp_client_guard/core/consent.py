@@ -1,0 +1,38 @@
+"""May a call that may have run be sent again? The one table, strongest first (DESIGN §5)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from fnmatch import fnmatchcase
+
+from .model import JSON
+from .policy import HARMLESS_METHODS, GuardPolicy
+
+
+class Consent(Enum):
+    RESEND = auto()
+    NONE = auto()
+
+
+def consent_to(
+    policy: GuardPolicy, method: str, tool: str | None, annotations: JSON | None, *, tool_changed: bool = False
+) -> Consent:
+    """Whether this request may be sent again although it may have run; the `reconcile` hook is asked before.
+
+    `annotations` are those captured before the loss. Nothing is repeated of a tool whose schema has changed.
+    """
+    if method != "tools/call":
+        return Consent.RESEND if method in HARMLESS_METHODS else Consent.NONE
+    if tool_changed:
+        return Consent.NONE
+    rule = policy.resend_of(tool)
+    hints = annotations or {}
+    if rule is not None:
+        idempotent = hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+        return Consent.RESEND if rule == "always" or (rule == "if_idempotent" and idempotent) else Consent.NONE
+    trusted = (
+        any(fnmatchcase(tool or "", pattern) for pattern in policy.honours_call_key)
+        or (policy.trust_read_only_hint and hints.get("readOnlyHint") is True)
+        or (policy.trust_idempotent_hint and hints.get("idempotentHint") is True)
+    )
+    return Consent.RESEND if trusted else Consent.NONE

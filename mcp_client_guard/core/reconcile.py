@@ -1,0 +1,251 @@
+"""Calls that lost their stream or their session: sent again, asked about, or told as in doubt (DESIGN §5)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from attrs import define, evolve, field
+
+from .actions import NO_DELAY, Ask, CancelTimer, Delay, SetTimer, StopAsking, Timer, TimerKind
+from .answers import failed_answer, http_answer, session_lost_answer
+from .classify import BUSY, Ran
+from .consent import Consent, consent_to
+from .inputs import Reconciled
+from .ledger import Call, Own, Refusal
+from .model import JSON, Outcome
+from .repeats import Repeats
+from .state import SessionState
+from .verdicts import Fail, Resend, Resolve
+
+_MOST_SENDINGS = 3
+_LONGEST_RETRY_AFTER = 60.0
+
+
+@define(eq=False, repr=False)
+class Stranded:
+    """A call without an outcome whose stream is over."""
+
+    call: Call
+    reason: str
+    ran: Ran
+    refusal: Refusal | None = None
+    is_asked: bool = False
+    may_repeat: bool = False
+    """The hook said so."""
+    delay: Delay = NO_DELAY
+
+
+@define(eq=False, repr=False)
+class Reconciling(Repeats):
+    """Gives each stranded call its outcome, once there is a session to do it under."""
+
+    has_hook: bool
+    """The user has a `reconcile` hook."""
+    annotations: dict[str, JSON] = field(factory=dict, init=False)
+    """As captured before the loss."""
+    changed_tools: set[str] = field(factory=set, init=False)
+    """Those whose schema is not, or may not be, what it was before the session was lost."""
+    _stranded: dict[int, Stranded] = field(factory=dict, init=False)
+
+    @abstractmethod
+    def _reinitialize(self) -> None:
+        """Open a session in place of the lost one, if none is being opened."""
+        ...
+
+    @abstractmethod
+    def _own_failed(self, call: Call, reason: str, refusal: Refusal | None = None) -> None:
+        """A request of the guard's own will get no answer."""
+        ...
+
+    def in_doubt(self, call: Call, reason: str) -> None:
+        """The request may have run, and its stream is over."""
+        if not call.in_flight:
+            return
+        if call.own not in (None, Own.HEIR):
+            self._own_failed(call, reason)
+        else:
+            self._strand(Stranded(call, reason, Ran.MAYBE))
+
+    def _strand(self, stranded: Stranded) -> None:
+        call = stranded.call
+        call.troubled = True
+        if stranded.ran is not Ran.NO and not self._may_become_known(call):
+            self._tell_in_doubt(call, stranded.reason)
+            return
+        self._stranded[call.first_wire_id] = stranded
+        if self._is_ready_for(call):
+            self._decide(stranded)
+        elif self.session.state is SessionState.LOST:
+            self._reinitialize()
+
+    def _may_become_known(self, call: Call) -> bool:
+        """Whether anything but an honest doubt can come of a call that may have run."""
+        return self._asks_about(call) or self._consents_to(call)
+
+    def _asks_about(self, call: Call) -> bool:
+        return self.has_hook and call.method == "tools/call"
+
+    def _consents_to(self, call: Call) -> bool:
+        if call.own is Own.HEIR or call.sendings >= _MOST_SENDINGS:
+            return False
+        changed = call.tool in self.changed_tools
+        hints = self.annotations.get(call.tool or "")
+        return consent_to(self.policy, call.method, call.tool, hints, tool_changed=changed) is Consent.RESEND
+
+    def _is_ready_for(self, call: Call) -> bool:
+        return self.session.state is SessionState.LIVE or call.stateless or call.method == "initialize"
+
+    def _decide_all(self) -> None:
+        """There is a session again."""
+        for stranded in list(self._stranded.values()):
+            if not stranded.is_asked:
+                self._decide(stranded)
+
+    def _decide(self, stranded: Stranded) -> None:
+        call = stranded.call
+        if stranded.ran is Ran.NO:
+            self._send_or_refuse(stranded)
+        elif stranded.may_repeat:
+            self._send_again(stranded, Outcome.RESENT, f"{stranded.reason}; the reconcile hook says so")
+        elif self._asks_about(call):
+            stranded.is_asked = True
+            arguments = call.params.get("arguments") if call.own is None else None
+            self.out.append(Ask(call.first_wire_id, self._doubt_of(call, stranded.reason), arguments))
+            self.out.append(SetTimer(_asking(call), self.policy.reconcile_timeout))
+        else:
+            self._by_policy(stranded)
+
+    def _send_or_refuse(self, stranded: Stranded) -> None:
+        """It did not run: it is sent again by itself, but not for ever, nor to a tool that has changed."""
+        call = stranded.call
+        if call.tool in self.changed_tools:
+            self._refuse(stranded, "the schema of the tool changed with the session")
+        elif call.sendings >= _MOST_SENDINGS:
+            self._refuse(stranded, stranded.reason)
+        else:
+            self._send_again(stranded, Outcome.NOT_EXECUTED, f"by server: {stranded.reason}")
+
+    def _refuse(self, stranded: Stranded, reason: str) -> None:
+        status = stranded.refusal.status if stranded.refusal else None
+        self.not_executed(stranded.call, "server", reason, status)
+
+    def _by_policy(self, stranded: Stranded) -> None:
+        if self._consents_to(stranded.call):
+            self._send_again(stranded, Outcome.RESENT, stranded.reason)
+        else:
+            self._tell_in_doubt(stranded.call, stranded.reason)
+
+    def _send_again(self, stranded: Stranded, outcome: Outcome, reason: str) -> None:
+        """Another sending of the same request: a row and a wire ID of its own, the same call key and deadline."""
+        old = stranded.call
+        new = evolve(
+            old,
+            wire_id=self.ledger.new_wire_id(),
+            incarnation=self.session.incarnation,
+            sendings=old.sendings + 1,
+            refusal=stranded.refusal,
+            joined=list(old.joined),
+            troubled=False,
+        )
+        self._stranded.pop(old.first_wire_id, None)
+        old.joined.clear()
+        self.ledger.settle(old, outcome)
+        self.shared.end(old.digest, old)
+        self._record(old, outcome, f"{reason}; sent again as {new.wire_id}")
+        self._post(new, stranded.delay)
+
+    def reconciled(self, told: Reconciled) -> None:
+        """The hook has answered."""
+        stranded = self._stranded.get(told.question)
+        if stranded is None or not stranded.is_asked:
+            return
+        call, verdict = stranded.call, told.verdict
+        self.out.append(CancelTimer(_asking(call)))
+        if told.failed is not None:
+            self._tell_in_doubt(call, f"{stranded.reason}; the reconcile hook failed ({told.failed})")
+        elif isinstance(verdict, Resolve):
+            self._resolve(stranded, verdict.as_json())
+        elif isinstance(verdict, Fail):
+            doubt = self._doubt_of(call, stranded.reason)
+            as_result = self.policy.in_doubt_as == "result"
+            self._answer(call, failed_answer(call, doubt, verdict.message, as_result=as_result))
+            self._settle(call, Outcome.IN_DOUBT, f"{stranded.reason}; the reconcile hook says it failed")
+        elif isinstance(verdict, Resend):
+            self._resend_as_told(stranded)
+        else:
+            self._by_policy(stranded)
+
+    def _resolve(self, stranded: Stranded, result: JSON | None) -> None:
+        call = stranded.call
+        if result is None:
+            self._tell_in_doubt(call, f"{stranded.reason}; the reconcile hook gave a result that is no object")
+            return
+        answer: JSON = {"jsonrpc": "2.0", "id": call.host_id, "result": result}
+        self._answer(call, answer)
+        self._settle(call, Outcome.RECOVERED, f"{stranded.reason}; the reconcile hook knew the result", answer)
+
+    def _resend_as_told(self, stranded: Stranded) -> None:
+        call = stranded.call
+        if call.own is Own.HEIR:
+            self._tell_in_doubt(call, f"{stranded.reason}; its arguments are not known any more")
+            return
+        stranded.is_asked, stranded.may_repeat = False, True
+        if self._is_ready_for(call):  # else the session was lost meanwhile: it holds for the next one
+            self._decide(stranded)
+
+    def asked_too_long(self, question: int) -> None:
+        """The hook had its time."""
+        stranded = self._stranded.get(question)
+        if stranded is not None and stranded.is_asked:
+            self.out.append(StopAsking(question))
+            self._tell_in_doubt(stranded.call, f"{stranded.reason}; the reconcile hook did not answer in time")
+
+    def _give_up_stranded(self, why: str) -> None:
+        """There will be no session soon: each is told what is known of it."""
+        for stranded in list(self._stranded.values()):
+            call = stranded.call
+            if stranded.is_asked:
+                continue
+            if stranded.ran is Ran.NO:
+                status = stranded.refusal.status if stranded.refusal else None
+                self._answer(call, session_lost_answer(call.host_id, f"{stranded.reason}; {why}", status))
+                self._settle(call, Outcome.NOT_EXECUTED, f"by server: {stranded.reason}; {why}")
+            else:
+                self._tell_in_doubt(call, f"{stranded.reason}; {why}")
+
+    def _forget(self, call: Call) -> None:
+        stranded = self._stranded.pop(call.first_wire_id, None)
+        if stranded is not None and stranded.is_asked:
+            self.out.append(CancelTimer(_asking(call)))
+            self.out.append(StopAsking(call.first_wire_id))
+
+    # What a refusal means when the session has nothing to do with it.
+
+    def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal) -> None:
+        status = refusal.status
+        where = f", redirected to {refusal.location}, which was not followed" if refusal.location else ""
+        if status in BUSY and self._may_wait(call, refusal):
+            delay = Delay(call.sendings, None, refusal.retry_after or 0.0)
+            stranded = Stranded(call, f"HTTP {status}", Ran.NO, refusal, delay=delay)
+            self._send_again(stranded, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
+        elif ran is Ran.NO:
+            self.not_executed(call, "server", f"HTTP {status}{where}", status)
+        elif ran is Ran.MAYBE:
+            self.in_doubt(call, f"it was answered with HTTP {status}{where}")
+        else:
+            answer = http_answer(call.host_id, status, refusal.body)
+            self._answer(call, answer)
+            self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}", answer)
+
+    def _may_wait(self, call: Call, refusal: Refusal) -> bool:
+        """A busy server: safe calls wait and are sent again; others only where its word is trusted."""
+        return (
+            (self.policy.trust_status or not call.may_have_side_effects)
+            and call.method != "initialize"
+            and call.sendings < self.policy.max_attempts
+            and (refusal.retry_after or 0.0) <= _LONGEST_RETRY_AFTER
+        )
+
+
+def _asking(call: Call) -> Timer:
+    return Timer(TimerKind.ASK, call.first_wire_id)
