@@ -15,7 +15,7 @@ import pytest
 from mcp_client_guard._errors import StoreDamaged, StoreError
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.stores import _sqlite_file
-from mcp_client_guard.stores._sqlite_rows import APPLICATION_ID, VERSION
+from mcp_client_guard.stores._sqlite_schema import APPLICATION_ID, VERSION
 from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
 from tests.stores.records import SECRET, moved, opened, sent, settled
 
@@ -164,7 +164,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 async def test_a_newer_version_is_refused(path: Path) -> None:
     await used(path)
     change(path, f"PRAGMA user_version = {VERSION + 1}")
-    await assert_refused(path, "has version 2, and this package knows 1")
+    await assert_refused(path, "has version 3, and this package knows 2")
 
 
 @pytest.mark.anyio
