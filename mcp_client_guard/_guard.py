@@ -213,9 +213,8 @@ class Connection:
             self._stack.push_async_callback(guard._disown, self)
             client: Any = guard._client
             if client is None:
-                own = http.default_client(guard._headers)
-                await self._stack.enter_async_context(own)
-                client = own
+                own = http.default_client(guard.url, guard._headers)
+                client = await self._stack.enter_async_context(own)
             slot = await claim.new_slot()
             self._tasks = anyio.create_task_group()
             await self._tasks.__aenter__()

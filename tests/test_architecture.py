@@ -62,7 +62,8 @@ MAY_KNOW = {
 # Each third-party package is imported where it is sealed in, and nowhere else.
 ONLY_IN = {
     "mcp": ("_messages", "adapters", "cli", "testing"),
-    "httpx": ("transports.http", "adapters", "cli", "testing"),
+    "httpcore": ("transports.pool",),
+    "httpx": ("transports.http", "transports.pool", "adapters", "cli", "testing"),
     "httpx_sse": ("transports.sse",),
     "tenacity": ("transports.retry",),
 }

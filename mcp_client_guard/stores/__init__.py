@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from mcp_client_guard.core.model import JSON, Generation, Outcome, Record, Seen
 
-__all__ = ["Claim", "Store", "StoredCall", "StoredSession"]
+__all__ = ["Claim", "Store", "StoredAnswer", "StoredCall", "StoredSession"]
 
 
 @frozen
@@ -30,6 +30,26 @@ class StoredCall:
     """None: in flight, or left without an outcome by a process that died (then it is in doubt)."""
     reason: str | None
     settled_at: float | None
+    named: bool
+    """The host chose the call key."""
+    answer: JSON | None = field(repr=False)
+    """What the server answered, until it is drained."""
+    task_id: str | None = field(repr=False)
+    """Whoever holds it may read the task: a credential."""
+    task_is_extension: bool
+    task_open: bool
+    """A task was created, and has not ended as far as is known."""
+    repeats: int
+    """How often somebody sent this call again, and was refused or joined to it."""
+
+
+@frozen
+class StoredAnswer:
+    """What the host answered to a request of the server's."""
+
+    digest: bytes = field(repr=False)
+    """Of the request."""
+    answer: JSON = field(repr=False)
 
 
 @frozen
@@ -50,6 +70,10 @@ class StoredSession:
     ended_at: float | None
     end_reason: str | None
     cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
+    answers: Mapping[str | int, StoredAnswer] = field(repr=False)
+    """To the server's requests, by their ID; oldest first, the newest 256."""
+    last_used_at: float
+    """The newest of its opening, its calls' sending and its cursors' moves."""
 
 
 class Claim(Protocol):
@@ -67,14 +91,25 @@ class Claim(Protocol):
         kept whole or not at all, and harms no other.
 
         `CallSent` and `SessionOpened` add a row, and are refused where that row exists. `CallSettled`
-        replaces the outcome of its row. Ignored are: `CallSettled` for an unknown row (it was pruned, or its
-        `CallSent` was refused), `SessionEnded` for an unknown or ended session (the first end stays), and
-        `CursorMoved` or `CursorDropped` for such a session. `SessionEnded` deletes the session's cursors.
+        replaces the outcome of its row, and its answer if it brings one; `AnswerDrained` deletes the answer.
+        `CallRepeated` counts on the newest row of its call key, in any slot. A call goes, in time, once it
+        has an outcome and no open task. `SessionEnded` deletes the session's cursors and answers.
+
+        Ignored are: what is said of an unknown row (it was pruned, or its `CallSent` was refused);
+        `SessionEnded`, `CursorMoved`, `CursorDropped` and `ServerAnswered` for a session that is unknown or
+        has ended (the first end stays).
 
         Raises:
             StoreWriteError: the disk is full or failed, or a row exists already; nothing was kept.
             StoreOwnershipLost: released, or another owner has taken the key over; nothing was kept.
             StoreDamaged: the file turned out to be corrupt; nothing was kept.
+        """
+        ...
+
+    async def forget(self, call_key: str) -> int:
+        """Delete every row of this call key under this key, whatever its outcome; returns how many.
+
+        For people: what is forgotten can be sent again. Flushed, and raises as `write` does.
         """
         ...
 

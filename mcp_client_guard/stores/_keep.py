@@ -10,12 +10,15 @@ CURSOR_ROWS = 8
 ENDED_SESSIONS = 100
 """Ended sessions kept under each key. Open ones are never pruned."""
 
+SERVER_ANSWERS = 256
+"""Answers to the server's requests kept of each session, until it ends."""
+
 DAY = 86_400.0
 
 
 @frozen
 class Keep:
-    """What a key's owner prunes to. Only settled calls and ended sessions ever go."""
+    """What a key's owner prunes to. Only settled calls without open task, and ended sessions, ever go."""
 
     calls: int
     days: float

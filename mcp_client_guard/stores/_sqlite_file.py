@@ -14,7 +14,14 @@ from uuid import uuid4
 
 from mcp_client_guard._errors import StoreDamaged, StoreError, StoreInUse, StoreWriteError
 from mcp_client_guard.stores._lock import FileLock
-from mcp_client_guard.stores._sqlite_rows import APPLICATION_ID, SCHEMA, VERSION, check_tables
+from mcp_client_guard.stores._sqlite_schema import (
+    APPLICATION_ID,
+    SCHEMA,
+    VERSION,
+    bring_up_to_date,
+    check_tables,
+    version_of,
+)
 
 BUSY_TIMEOUT = 5.0
 """Seconds to wait for another process's transaction on the same file."""
@@ -98,6 +105,7 @@ def _prepare(db: sqlite3.Connection, path: str) -> None:
     db.execute("PRAGMA trusted_schema = OFF")
     if sys.platform == "darwin":  # there fsync alone does not reach the disk
         db.execute("PRAGMA fullfsync = ON")
+    bring_up_to_date(db)
 
 
 def _is_store(path: str) -> bool:
@@ -172,6 +180,8 @@ def _examine(path: str) -> None:
 
 
 def _verdict(db: sqlite3.Connection) -> str:
+    if version_of(db) > VERSION:  # which stood in the log only
+        return _newer(version_of(db))
     try:
         check_tables(db)
     except sqlite3.OperationalError as wrong:
@@ -190,7 +200,7 @@ def read(path: str, query: Callable[[sqlite3.Connection], T]) -> T:
         if stat.S_ISREG(found.st_mode) and found.st_size == 0:
             raise StoreError(f"{path} is empty: no Guard has used this store yet")
         _check_header(path)
-        return _look(path, query)
+        return _look(path, lambda db: query(_up_to_date(db, path)))
     except FileNotFoundError:
         raise StoreError(f"{path} does not exist: no Guard has used this store yet") from None
     except ValueError as wrong:
@@ -202,24 +212,38 @@ def read(path: str, query: Callable[[sqlite3.Connection], T]) -> T:
 
 
 def _check_header(path: str) -> None:
-    """Whose file it is, and which version. `immutable`: no lock is taken, no log or index made beside it.
+    """Whose file it is, and that it is not newer. `immutable`: no lock is taken, no log or index made beside it.
 
-    Both numbers are written once, by `_make`, so they may be read while others write.
+    What is in the log counts as well, but to see that a file has to be opened that may not be ours.
     """
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise StoreDamaged(f"{path} is a link or no plain file: use the path of the file itself")
     try:
         with closing(connect(path, "mode=ro&immutable=1")) as db:
             application = db.execute("PRAGMA application_id").fetchone()[0]
-            version = db.execute("PRAGMA user_version").fetchone()[0]
+            version = version_of(db)
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as wrong:
         raise StoreDamaged(f"{path}: {wrong}; use another path") from wrong
     if application != APPLICATION_ID:
         raise StoreDamaged(f"{path} is a database of another program; use another path")
-    if version != VERSION:
-        raise StoreDamaged(f"{path} has version {version}, and this package knows {VERSION}: upgrade it")
+    if not 1 <= version <= VERSION:
+        raise StoreDamaged(f"{path} {_newer(version)}")
+
+
+def _newer(version: int) -> str:
+    return f"has version {version}, and this package knows {VERSION}: upgrade it"
+
+
+def _up_to_date(db: sqlite3.Connection, path: str) -> sqlite3.Connection:
+    """Reading changes nothing, and so cannot bring a file up to date."""
+    version = version_of(db)
+    if version > VERSION:
+        raise StoreDamaged(f"{path} {_newer(version)}")
+    if version < VERSION:
+        raise StoreError(f"{path} has version {version}: the next Guard that uses it makes it {VERSION}")
+    return db
 
 
 def _look(path: str, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -235,7 +259,7 @@ def _look(path: str, query: Callable[[sqlite3.Connection], T]) -> T:
             break
         try:
             found = _ask(path, "mode=ro&immutable=1", query)
-        except (sqlite3.DatabaseError, ValueError):
+        except (sqlite3.DatabaseError, ValueError, StoreError):
             if _at_rest(path) == before:
                 raise
         else:

@@ -90,8 +90,20 @@ class Write(GroupJob):
         self.at = time.time()
 
     def run(self, db: sqlite3.Connection) -> None:
-        owner, slot, at = self.ownership.owner, self.slot, self.at
-        for record in self.records:
-            rows.keep(db, owner, slot, record, at)
-            if isinstance(record, CallSent):
-                self.ownership.sent += 1
+        rows.keep(db, self.ownership.owner, self.slot, self.records, self.at)
+        self.ownership.sent += sum(isinstance(record, CallSent) for record in self.records)
+
+
+class Forget(GroupJob):
+    """Delete the rows of a call key."""
+
+    doing = "forget"
+    durable = True
+
+    def __init__(self, ownership: Ownership, call_key: str) -> None:
+        super().__init__(ownership)
+        self.call_key = call_key
+        self.removed = 0
+
+    def run(self, db: sqlite3.Connection) -> None:
+        self.removed = rows.forget(db, self.ownership.key, self.call_key)

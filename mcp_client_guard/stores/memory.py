@@ -10,18 +10,25 @@ from attrs import define, evolve, field
 
 from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost, StoreWriteError
 from mcp_client_guard.core.model import (
+    JSON,
+    AnswerDrained,
+    CallRepeated,
     CallSent,
     CallSettled,
     CursorDropped,
     CursorMoved,
+    Outcome,
     Record,
     Seen,
+    ServerAnswered,
     SessionEnded,
     SessionOpened,
+    TaskCreated,
+    TaskEnded,
     assert_never,
 )
-from mcp_client_guard.stores import StoredCall, StoredSession
-from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, Keep
+from mcp_client_guard.stores import StoredAnswer, StoredCall, StoredSession
+from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, SERVER_ANSWERS, Keep
 
 __all__ = ["MemoryStore"]
 
@@ -63,8 +70,8 @@ class MemoryStore:
 
     async def sessions(self, key: str | None = None) -> list[StoredSession]:
         """Every session record (of `key`), oldest first."""
-        found = [row for ledger in self._chosen(key) for row in list(ledger.sessions.values())]
-        return sorted((row.stored() for row in found), key=lambda session: session.opened_at)
+        found = [session for ledger in self._chosen(key) for session in ledger.stored_sessions()]
+        return sorted(found, key=lambda session: session.opened_at)
 
     def _chosen(self, key: str | None) -> list[_Ledger]:
         if key is None:
@@ -95,8 +102,12 @@ class MemoryClaim:
         now = time.time()
         for record in records:
             ledger.keep(slot, record, now, self._origin, self._principal)
-        if ledger.settled > ledger.limits.calls + ledger.limits.slack:
+        if ledger.finished > ledger.limits.calls + ledger.limits.slack:
             ledger.prune(now)
+
+    async def forget(self, call_key: str) -> int:
+        """Delete every row of this call key; returns how many. See `Claim.forget`."""
+        return self._owned().forget(call_key)
 
     async def release(self) -> None:
         """Give the key up. Idempotent."""
@@ -112,18 +123,56 @@ class MemoryClaim:
 class _Call:
     """A ledger row: what was sent, and what became of it."""
 
-    __slots__ = ("key", "sent", "sent_at", "settled", "settled_at", "slot")
+    __slots__ = (
+        "answer",
+        "key",
+        "outcome",
+        "reason",
+        "repeats",
+        "sent",
+        "sent_at",
+        "settled_at",
+        "slot",
+        "task",
+        "task_open",
+    )
 
     def __init__(self, key: str, slot: int, sent: CallSent, sent_at: float) -> None:
         self.key = key
         self.slot = slot
         self.sent = sent
         self.sent_at = sent_at
-        self.settled: CallSettled | None = None
+        self.outcome: Outcome | None = None
+        self.reason: str | None = None
         self.settled_at: float | None = None
+        self.answer: JSON | None = None
+        self.task: TaskCreated | None = None
+        self.task_open = False
+        self.repeats = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether it may be pruned."""
+        return self.outcome is not None and not self.task_open
+
+    def learn(self, record: CallSettled | AnswerDrained | TaskCreated | TaskEnded, now: float) -> None:
+        match record:
+            case CallSettled():
+                self.outcome, self.reason, self.settled_at = record.outcome, record.reason, now
+                if record.answer is not None:
+                    self.answer = record.answer
+            case AnswerDrained():
+                self.answer = None
+            case TaskCreated():
+                self.task = record
+                self.task_open = True
+            case TaskEnded():
+                self.task_open = False
+            case _:
+                assert_never(record)
 
     def stored(self) -> StoredCall:
-        sent, settled = self.sent, self.settled
+        sent, task = self.sent, self.task
         return StoredCall(
             key=self.key,
             slot=self.slot,
@@ -135,25 +184,52 @@ class _Call:
             arguments_digest=sent.arguments_digest,
             may_have_side_effects=sent.may_have_side_effects,
             sent_at=self.sent_at,
-            outcome=settled.outcome if settled else None,
-            reason=settled.reason if settled else None,
+            outcome=self.outcome,
+            reason=self.reason,
             settled_at=self.settled_at,
+            named=sent.named,
+            answer=self.answer,
+            task_id=task.task_id if task else None,
+            task_is_extension=task is not None and task.is_extension,
+            task_open=self.task_open,
+            repeats=self.repeats,
         )
 
 
 @define
 class _Session:
-    """A session record that is still written to, and its cursors by stream."""
+    """A session record that is still written to, its cursors by stream, and its answers to the server."""
 
     record: StoredSession
     cursors: dict[str, tuple[Seen, ...]] = field(factory=dict)
+    answers: dict[str | int, StoredAnswer] = field(factory=dict)
+    moved_at: dict[str, float] = field(factory=dict)
 
-    def stored(self) -> StoredSession:
-        return evolve(self.record, cursors=dict(self.cursors))
+    def stored(self, call_sent_at: float) -> StoredSession:
+        last_used_at = max(self.record.opened_at, call_sent_at, *self.moved_at.values())
+        return evolve(
+            self.record, cursors=dict(self.cursors), answers=dict(self.answers), last_used_at=last_used_at
+        )
+
+    def move(self, record: CursorMoved, now: float) -> None:
+        self.cursors[record.stream] = record.rows[-CURSOR_ROWS:]
+        self.moved_at[record.stream] = now
+
+    def drop(self, stream: str) -> None:
+        self.cursors.pop(stream, None)
+        self.moved_at.pop(stream, None)
+
+    def keep_answer(self, record: ServerAnswered) -> None:
+        self.answers.pop(record.request_id, None)  # so that it is the newest
+        self.answers[record.request_id] = StoredAnswer(record.digest, record.answer)
+        if len(self.answers) > SERVER_ANSWERS:
+            del self.answers[next(iter(self.answers))]
 
     def end(self, reason: str, now: float) -> None:
         self.record = evolve(self.record, ended_at=now, end_reason=reason)
         self.cursors.clear()
+        self.moved_at.clear()
+        self.answers.clear()
 
 
 class _Ledger:
@@ -164,7 +240,8 @@ class _Ledger:
         self.limits = limits
         self.owner: MemoryClaim | None = None
         self.slots = 0
-        self.settled = 0
+        self.finished = 0
+        """Calls that may be pruned."""
         self.calls: dict[tuple[int, int, int], _Call] = {}
         self.sessions: dict[tuple[int, int], _Session] = {}
 
@@ -187,44 +264,66 @@ class _Ledger:
         match record:
             case CallSent():
                 self.calls[slot, record.incarnation, record.wire_id] = _Call(self.key, slot, record, now)
-            case CallSettled():
-                self._settle(slot, record, now)
+            case CallSettled() | AnswerDrained() | TaskCreated() | TaskEnded():
+                self._learn(slot, record, now)
+            case CallRepeated():
+                self._repeated(record.call_key)
             case CursorMoved():
                 if session := self._open_session(slot, record.incarnation):
-                    session.cursors[record.stream] = record.rows[-CURSOR_ROWS:]
+                    session.move(record, now)
             case CursorDropped():
                 if session := self._open_session(slot, record.incarnation):
-                    session.cursors.pop(record.stream, None)
+                    session.drop(record.stream)
             case SessionOpened():
                 stored = _opened(self.key, slot, record, now, origin, principal)
                 self.sessions[slot, record.incarnation] = _Session(stored)
             case SessionEnded():
                 if session := self._open_session(slot, record.incarnation):
                     session.end(record.reason, now)
+            case ServerAnswered():
+                if session := self._open_session(slot, record.incarnation):
+                    session.keep_answer(record)
             case _:
                 assert_never(record)
 
     def prune(self, now: float) -> None:
-        """Let go of settled calls and ended sessions beyond the limits, oldest first."""
-        oldest, surplus = self.limits.oldest(now), self.settled - self.limits.calls
+        """Let go of finished calls and ended sessions beyond the limits, oldest first."""
+        oldest, surplus = self.limits.oldest(now), self.finished - self.limits.calls
         for call_id, call in list(self.calls.items()):
-            if call.settled_at is not None and (surplus > 0 or call.settled_at < oldest):
+            if call.finished and (surplus > 0 or (call.settled_at or 0.0) < oldest):
                 del self.calls[call_id]
-                self.settled -= 1
+                self.finished -= 1
                 surplus -= 1
         ended = [(at, row.record.ended_at) for at, row in self.sessions.items() if row.record.ended_at]
         for position, (session_id, ended_at) in enumerate(ended):
             if position < len(ended) - ENDED_SESSIONS or ended_at < oldest:
                 del self.sessions[session_id]
 
-    def _settle(self, slot: int, record: CallSettled, now: float) -> None:
+    def stored_sessions(self) -> list[StoredSession]:
+        sent_at: dict[tuple[int, int], float] = {}
+        for call in list(self.calls.values()):
+            session = (call.slot, call.sent.incarnation)
+            sent_at[session] = max(sent_at.get(session, 0.0), call.sent_at)
+        return [row.stored(sent_at.get(at, 0.0)) for at, row in list(self.sessions.items())]
+
+    def forget(self, call_key: str) -> int:
+        found = [call_id for call_id, call in self.calls.items() if call.sent.call_key == call_key]
+        for call_id in found:
+            self.finished -= self.calls.pop(call_id).finished
+        return len(found)
+
+    def _learn(self, slot: int, record: CallSettled | AnswerDrained | TaskCreated | TaskEnded, now: float) -> None:
         call = self.calls.get((slot, record.incarnation, record.wire_id))
-        if call is None:
-            return
-        if call.settled is None:
-            self.settled += 1
-        call.settled = record
-        call.settled_at = now
+        if call is not None:
+            before = call.finished
+            call.learn(record, now)
+            self.finished += call.finished - before
+
+    def _repeated(self, call_key: str) -> None:
+        for call in reversed(self.calls.values()):
+            if call.sent.call_key == call_key:
+                call.repeats += 1
+                return
 
     def _open_session(self, slot: int, incarnation: int) -> _Session | None:
         session = self.sessions.get((slot, incarnation))
@@ -249,4 +348,6 @@ def _opened(
         ended_at=None,
         end_reason=None,
         cursors={},
+        answers={},
+        last_used_at=now,
     )

@@ -15,6 +15,7 @@ from mcp_client_guard.core.model import Record
 from mcp_client_guard.stores import StoredCall, StoredSession
 from mcp_client_guard.stores import _sqlite_file as files
 from mcp_client_guard.stores import _sqlite_jobs as jobs
+from mcp_client_guard.stores import _sqlite_read as reading
 from mcp_client_guard.stores import _sqlite_rows as rows
 from mcp_client_guard.stores._keep import Keep
 from mcp_client_guard.stores._lock import FileLock
@@ -67,11 +68,11 @@ class SQLiteStore:
 
     async def calls(self, key: str | None = None) -> list[StoredCall]:
         """Every ledger row (of `key`), oldest first. See `Store.calls`."""
-        return await _in_thread(lambda: files.read(self._path, lambda db: rows.read_calls(db, key)))
+        return await _in_thread(lambda: files.read(self._path, lambda db: reading.read_calls(db, key)))
 
     async def sessions(self, key: str | None = None) -> list[StoredSession]:
         """Every session record (of `key`), oldest first. See `Store.sessions`."""
-        return await _in_thread(lambda: files.read(self._path, lambda db: rows.read_sessions(db, key)))
+        return await _in_thread(lambda: files.read(self._path, lambda db: reading.read_sessions(db, key)))
 
 
 class SQLiteClaim:
@@ -93,6 +94,12 @@ class SQLiteClaim:
     async def write(self, slot: int, records: Sequence[Record], *, durable: bool = False) -> None:
         """Keep `records`, in order, all or none. See `Claim.write`."""
         await self._writer.do(jobs.Write(self._ownership, slot, records, durable))
+
+    async def forget(self, call_key: str) -> int:
+        """Delete every row of this call key; returns how many. See `Claim.forget`."""
+        job = jobs.Forget(self._ownership, call_key)
+        await self._writer.do(job)
+        return job.removed
 
     async def release(self) -> None:
         """Give the key up. Idempotent."""

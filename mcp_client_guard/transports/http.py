@@ -7,13 +7,10 @@ by the family they come from, timeouts are passed as plain numbers.
 from __future__ import annotations
 
 import json
-import socket
-import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
-from functools import cache
 from time import time
 from typing import Any, Protocol
 from urllib.request import getproxies
@@ -21,9 +18,9 @@ from urllib.request import getproxies
 import httpx
 from attrs import define, field
 
+from .pool import ERRORS, IDLE_CONNECTION_SECONDS, PoolClient, tls
+
 CONNECT_SECONDS = 10.0
-_IDLE_CONNECTION_SECONDS = 2.0
-"""uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
 _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}}
 """Plain numbers, for a Timeout object of one client family fails in the other."""
 _MAX_REDIRECTS = 5
@@ -52,34 +49,18 @@ class HttpClient(Protocol):
     async def send(self, request: Any, **kwargs: Any) -> Any: ...
 
 
-def default_client(headers: Mapping[str, str] | None = None) -> httpx.AsyncClient:
-    """Our own client: no limit on connections, no timeout but for connecting, TCP keepalive on."""
+def default_client(url: str, headers: Mapping[str, str]) -> PoolClient | httpx.AsyncClient:
+    """Our own client: no limit on connections, no timeout but for connecting; it traces.
+
+    `PoolClient`, unless httpx knows more than that does: proxies, a password in the URL.
+    """
+    if not getproxies() and not httpx.URL(url).userinfo:
+        return PoolClient(headers)
     limits = httpx.Limits(
-        max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_CONNECTION_SECONDS
+        max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE_CONNECTION_SECONDS
     )
     timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-    # Socket options need a transport of our own, and with one httpx does not look for proxies.
-    transport = None
-    if not getproxies():
-        transport = httpx.AsyncHTTPTransport(verify=_tls(), limits=limits, socket_options=_keepalive())
-    return httpx.AsyncClient(
-        headers=dict(headers or {}), limits=limits, timeout=timeout, verify=_tls(), transport=transport
-    )
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """One for all: reading the trusted certificates takes longer than connecting."""
-    return httpx.create_ssl_context()
-
-
-def _keepalive() -> list[tuple[int, int, int]]:
-    """The kernel finds a dead peer of a silent stream; where it can be told how soon, within two minutes."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
+    return httpx.AsyncClient(headers=dict(headers), limits=limits, timeout=timeout, verify=tls())
 
 
 def connection_limit(client: HttpClient) -> int | None:
@@ -206,8 +187,8 @@ def _same_origin_redirect(answer: Answer, method: str) -> Any | None:
 
 
 def is_stream_error(error: BaseException) -> bool:
-    """Whether this is an error of either client family, or of the socket below."""
-    families: list[type[BaseException]] = [httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError]
+    """Whether this is an error of a client's, or of the socket below."""
+    families: list[type[BaseException]] = [*ERRORS, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError]
     httpx2 = sys.modules.get("httpx2")
     if httpx2 is not None:
         families += [httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL]

@@ -1,4 +1,4 @@
-"""A view of the commits of a SQLite store, and processes of their own."""
+"""Both stores, a view of the commits of a SQLite store, and processes of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,24 @@ from typing import Any
 
 import pytest
 
+from mcp_client_guard.stores import Store
+from mcp_client_guard.stores.memory import MemoryStore
+from mcp_client_guard.stores.sqlite import SQLiteStore
+
 ROOT = Path(__file__).parents[2]
+MakeStore = Callable[..., Store]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+    if request.param == "memory":
+        return MemoryStore
+    return lambda **limits: SQLiteStore(tmp_path / "agent.db", **limits)
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> Store:
+    return make_store()
 
 
 class Commits:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,23 +12,8 @@ from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost, StoreWriteE
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome, Seen, SessionEnded, digest_of
 from mcp_client_guard.stores import Claim, Store
 from mcp_client_guard.stores._keep import ENDED_SESSIONS
-from mcp_client_guard.stores.memory import MemoryStore
-from mcp_client_guard.stores.sqlite import SQLiteStore
+from tests.stores.conftest import MakeStore
 from tests.stores.records import SECRET, moved, opened, sent, settled, trail
-
-MakeStore = Callable[..., Store]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    if request.param == "memory":
-        return MemoryStore
-    return lambda **limits: SQLiteStore(tmp_path / "agent.db", **limits)
-
-
-@pytest.fixture
-def store(make_store: MakeStore) -> Store:
-    return make_store()
 
 
 async def claimed(store: Store, key: str = "orders") -> Claim:

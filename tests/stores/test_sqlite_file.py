@@ -15,9 +15,9 @@ import pytest
 from mcp_client_guard._errors import StoreDamaged, StoreError
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.stores import _sqlite_file
-from mcp_client_guard.stores._sqlite_rows import APPLICATION_ID, VERSION
+from mcp_client_guard.stores._sqlite_schema import APPLICATION_ID, VERSION
 from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
-from tests.stores.records import SECRET, moved, opened, sent, settled
+from tests.stores.records import SECRET, TASK, moved, opened, replied, sent, settled, task
 
 
 @pytest.fixture
@@ -32,7 +32,8 @@ async def claimed(path: Path, key: str = "orders") -> SQLiteClaim:
 async def used(path: Path) -> None:
     """Make a store with a bit of everything in it, and close it."""
     claim = await claimed(path)
-    await claim.write(1, [opened(), moved(1, 2), sent(1), sent(2), settled(1, Outcome.IN_DOUBT)])
+    await claim.write(1, [opened(), moved(1, 2), replied(1), sent(1), task(1), sent(2)])
+    await claim.write(1, [settled(1, Outcome.IN_DOUBT)])
     await claim.release()
 
 
@@ -164,7 +165,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 async def test_a_newer_version_is_refused(path: Path) -> None:
     await used(path)
     change(path, f"PRAGMA user_version = {VERSION + 1}")
-    await assert_refused(path, "has version 2, and this package knows 1")
+    await assert_refused(path, "has version 3, and this package knows 2")
 
 
 @pytest.mark.anyio
@@ -271,6 +272,14 @@ async def test_what_is_read_while_an_owner_comes_is_read_again(
         ("UPDATE session SET initialize_params = '{'", "initialize_params must be a JSON object"),
         ("UPDATE cursor SET trail = '[[1, \"00\"]]'", "trail is not a list"),
         ("UPDATE cursor SET trail = '7'", "trail is not a list"),
+        ("UPDATE call SET answer = '[]'", "answer must be a JSON object"),
+        ("UPDATE call SET task_id = '7'", "task_id must be a JSON string"),
+        (f"UPDATE call SET task_id = '{TASK}'", "task_id must be a JSON string"),
+        ("UPDATE call SET repeats = 'often'", "repeats must be int, not str"),
+        ("UPDATE answer SET request = 'x'", "request must be the JSON of a string or an integer"),
+        ("UPDATE answer SET request = '1.5'", "request must be the JSON of a string or an integer"),
+        ("UPDATE answer SET digest = 'x'", "digest must be bytes, not str"),
+        ("UPDATE answer SET answer = '1'", "answer must be a JSON object"),
     ],
 )
 async def test_a_value_we_cannot_have_written_is_refused_by_name(path: Path, statement: str, why: str) -> None:
@@ -278,8 +287,9 @@ async def test_a_value_we_cannot_have_written_is_refused_by_name(path: Path, sta
     change(path, statement)
     store = SQLiteStore(path)
     with pytest.raises(StoreDamaged, match=why.replace("[", r"\[")) as refused:
-        await (store.calls() if "call" in statement else store.sessions())
+        await (store.calls() if "UPDATE call" in statement else store.sessions())
     assert SECRET not in str(refused.value)
+    assert TASK not in str(refused.value)
 
 
 @pytest.mark.parametrize("path", ["", ":memory:"])

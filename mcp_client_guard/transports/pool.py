@@ -1,0 +1,245 @@
+"""Our own client: httpcore's pool of connections, and of httpx what a server can ask for: cookies, decoding.
+
+It has the shape that the shell needs of any client, and httpx's defaults. What of httpx is not wanted here
+(auth, hooks, redirects, the models) took half the time of a call.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import httpcore
+import httpx
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+IDLE_CONNECTION_SECONDS = 2.0
+"""uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
+
+ERRORS = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
+"""What httpcore raises; its classes have the names of httpx's."""
+
+_DEFAULTS = {
+    b"accept-encoding": b"gzip, deflate",
+    b"connection": b"keep-alive",
+    b"user-agent": b"mcp-client-guard",
+}
+
+
+@define(eq=False, repr=False)
+class PooledRequest:
+    """A request, and its URL in a class that can be joined with another."""
+
+    url: httpx.URL
+    core: httpcore.Request
+
+
+@define(eq=False, repr=False)
+class RawHeaders:
+    """The part of `httpx.Headers` that is used."""
+
+    raw: list[tuple[bytes, bytes]]
+
+
+@define(eq=False, repr=False)
+class PooledResponse:
+    """A response whose body can be read as it comes."""
+
+    url: httpx.URL
+    core: httpcore.Response
+    is_encoded: bool
+
+    @property
+    def status_code(self) -> int:
+        return self.core.status
+
+    @property
+    def headers(self) -> RawHeaders:
+        return RawHeaders(self.core.headers)
+
+    @property
+    def extensions(self) -> Any:
+        return self.core.extensions
+
+    def aiter_bytes(self) -> AsyncIterator[bytes]:
+        stream: Any = self.core.stream
+        if self.is_encoded:
+            encoded = _Encoded(stream)
+            return httpx.Response(self.core.status, headers=self.core.headers, stream=encoded).aiter_bytes()
+        chunks: AsyncIterator[bytes] = stream.__aiter__()
+        return chunks
+
+    async def aclose(self) -> None:
+        await self.core.aclose()
+
+
+@define(eq=False, repr=False)
+class PoolClient:
+    """No limit on connections, no timeout but the request's, TCP keepalive on, no proxies."""
+
+    headers: Mapping[str, str] = field(repr=False)
+    _common: dict[bytes, bytes] = field(init=False, repr=False)
+    _pool: httpcore.AsyncConnectionPool = field(init=False)
+    _cookies: httpx.Cookies = field(factory=httpx.Cookies, init=False, repr=False)
+    _known: tuple[httpx.URL, httpcore.URL] | None = field(default=None, init=False)
+    """The last URL in both classes."""
+
+    def __attrs_post_init__(self) -> None:
+        self._common = _DEFAULTS | {k.lower().encode("ascii"): v.encode() for k, v in self.headers.items()}
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=tls(),
+            max_connections=None,
+            max_keepalive_connections=None,
+            keepalive_expiry=IDLE_CONNECTION_SECONDS,
+            socket_options=_keepalive(),
+            network_backend=_Network(),
+        )
+
+    def build_request(
+        self,
+        method: str,
+        url: str | httpx.URL,
+        *,
+        headers: Iterable[tuple[bytes, bytes]],
+        content: bytes | None,
+        extensions: Any,
+    ) -> PooledRequest:
+        known = self._known
+        if known is None or known[0] is not url:
+            whole = httpx.URL(url)
+            core = httpcore.URL(
+                scheme=whole.raw_scheme, host=whole.raw_host, port=whole.port, target=whole.raw_path
+            )
+            known = self._known = (whole, core)
+        fields = {b"host": known[0].netloc, **self._common, **dict(headers)}
+        if content is not None:
+            fields[b"content-length"] = b"%d" % len(content)
+        if self._cookies:
+            carrier = httpx.Request(method, known[0])
+            self._cookies.set_cookie_header(carrier)
+            if "cookie" in carrier.headers:
+                fields[b"cookie"] = carrier.headers["cookie"].encode()
+        return PooledRequest(
+            known[0],
+            httpcore.Request(
+                method, known[1], headers=list(fields.items()), content=_Body(content), extensions=extensions
+            ),
+        )
+
+    async def send(self, request: PooledRequest, **_: Any) -> PooledResponse:
+        """The response as soon as its headers are here; its body is not read, and no redirect followed."""
+        core = await self._pool.handle_async_request(request.core)
+        names = {name.lower() for name, _ in core.headers}
+        if b"set-cookie" in names:
+            carrier = httpx.Request(request.core.method.decode(), request.url)
+            self._cookies.extract_cookies(httpx.Response(core.status, headers=core.headers, request=carrier))
+        return PooledResponse(request.url, core, b"content-encoding" in names)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.aclose()
+
+
+@define(eq=False)
+class _Body:
+    """What a request carries, and no generator: trio warns of those that a cancelled request leaves behind."""
+
+    content: bytes | None
+    _read: bool = False
+
+    def __aiter__(self) -> Self:
+        self._read = False
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._read or not self.content:
+            raise StopAsyncIteration
+        self._read = True
+        return self.content
+
+
+@define(eq=False)
+class _Encoded(httpx.AsyncByteStream):
+    """A body of httpcore's, for httpx to decode."""
+
+    core: Any
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        chunks: AsyncIterator[bytes] = self.core.__aiter__()
+        return chunks
+
+
+class _Network(httpcore.AsyncNetworkBackend):
+    """Connections that send a request in one piece."""
+
+    def __init__(self) -> None:
+        self._backend = httpcore.AnyIOBackend()
+
+    async def connect_tcp(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return _OnePiece(await self._backend.connect_tcp(*args, **options))
+
+    async def sleep(self, seconds: float) -> None:
+        await self._backend.sleep(seconds)
+
+
+class _OnePiece(httpcore.AsyncNetworkStream):
+    """Holds the headers of a request until its body is there: httpcore would send two packets, and wake the server
+    twice. It ends every request with an empty write, at the latest it reads."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._held = b""
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._held += buffer
+        if not buffer:
+            await self._flush(timeout)
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if self._held:
+            await self._flush(timeout)
+        return await self._stream.read(max_bytes, timeout)
+
+    async def _flush(self, timeout: float | None) -> None:
+        held, self._held = self._held, b""
+        await self._stream.write(held, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return _OnePiece(await self._stream.start_tls(*args, **options))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """One for all: reading the trusted certificates takes longer than connecting."""
+    return httpx.create_ssl_context()
+
+
+def _keepalive() -> list[tuple[int, int, int]]:
+    """The kernel finds a dead peer of a silent stream; where it can be told how soon, within two minutes."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options

@@ -1,0 +1,284 @@
+"""What both stores promise of answers, tasks, repeats, and of forgetting, on both event loops."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from mcp_client_guard._errors import StoreOwnershipLost
+from mcp_client_guard.core.model import (
+    AnswerDrained,
+    CallRepeated,
+    CursorDropped,
+    Outcome,
+    ServerAnswered,
+    SessionEnded,
+    TaskEnded,
+    digest_of,
+)
+from mcp_client_guard.stores import Claim, Store, StoredAnswer, StoredCall
+from mcp_client_guard.stores._keep import SERVER_ANSWERS
+from tests.stores.conftest import MakeStore
+from tests.stores.records import TASK, moved, opened, replied, sent, settled, task
+
+pytestmark = pytest.mark.anyio
+
+ANSWER = {"result": {"content": [{"type": "text", "text": "42 \ud800\0"}], "isError": False}}
+OTHER = {"error": {"code": -32602, "message": "no"}}
+
+
+async def claimed(store: Store, key: str = "orders") -> Claim:
+    return await store.claim(key, origin="https://example.com", principal="user-17")
+
+
+async def call(store: Store, wire_id: int = 1) -> StoredCall:
+    (found,) = [call for call in await store.calls() if call.wire_id == wire_id]
+    return found
+
+
+async def test_a_call_that_was_only_sent_has_neither_answer_nor_task(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1), sent(2, named=True)])
+    row = await call(store)
+    assert (row.named, row.answer, row.repeats) == (False, None, 0)
+    assert (row.task_id, row.task_is_extension, row.task_open) == (None, False, False)
+    assert (await call(store, 2)).named
+    await claim.release()
+
+
+async def test_an_answer_is_kept_until_it_is_drained(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1), sent(2)])
+    await claim.write(1, [settled(1, answer=ANSWER), settled(2, answer=OTHER)])
+    assert (await call(store)).answer == ANSWER
+    await claim.write(1, [AnswerDrained(1, 1)])
+    row = await call(store)
+    assert (row.answer, row.outcome, row.reason) == (None, Outcome.COMPLETED, "answered")
+    assert (await call(store, 2)).answer == OTHER
+    await claim.release()
+
+
+async def test_a_later_outcome_keeps_the_answer_unless_it_brings_one(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1), settled(1, answer=ANSWER)])
+    await claim.write(1, [settled(1, Outcome.CANCELLED, "by the caller")])
+    row = await call(store)
+    assert (row.outcome, row.reason, row.answer) == (Outcome.CANCELLED, "by the caller", ANSWER)
+    await claim.write(1, [settled(1, Outcome.RECOVERED, "late", OTHER)])
+    row = await call(store)
+    assert (row.outcome, row.reason, row.answer) == (Outcome.RECOVERED, "late", OTHER)
+    await claim.release()
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(
+    ("records", "kept"),
+    [
+        ([settled(1, answer=ANSWER), AnswerDrained(1, 1)], None),
+        ([AnswerDrained(1, 1), settled(1, answer=ANSWER)], ANSWER),
+        ([settled(1, answer=ANSWER), AnswerDrained(1, 1), settled(1, answer=OTHER)], OTHER),
+        ([settled(1, answer=ANSWER), AnswerDrained(1, 1), settled(1)], None),
+        ([settled(1, answer=ANSWER), AnswerDrained(1, 2), AnswerDrained(2, 1)], ANSWER),
+    ],
+)
+async def test_one_batch_or_several_end_alike(store: Store, records: list[Any], kept: Any, together: bool) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1), sent(2), settled(2)])
+    await claim.write(2, [sent(1), settled(1)])
+    for batch in [records] if together else [[record] for record in records]:
+        await claim.write(1, batch)
+    (row, *_) = await store.calls()
+    assert (row.answer, row.outcome) == (kept, Outcome.COMPLETED)
+    await claim.release()
+
+
+async def test_an_answer_of_any_size_is_kept_whole(store: Store) -> None:
+    claim = await claimed(store)
+    large = {"result": {"content": [{"type": "text", "text": "x" * (5 << 20)}]}}
+    await claim.write(1, [sent(1), settled(1, answer=large)])
+    assert (await call(store)).answer == large
+    await claim.release()
+
+
+async def test_a_task_is_open_until_it_ends_and_known_after(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1), sent(2), task(1), task(2, "\ud800", is_extension=True)], durable=True)
+    row = await call(store)
+    assert (row.task_id, row.task_is_extension, row.task_open) == (TASK, False, True)
+    await claim.write(1, [TaskEnded(1, 1)])
+    row = await call(store)
+    assert (row.task_id, row.task_open) == (TASK, False)
+    row = await call(store, 2)
+    assert (row.task_id, row.task_is_extension, row.task_open) == ("\ud800", True, True)
+    await claim.release()
+
+
+async def test_a_repeat_counts_on_the_newest_row_of_its_call_key(store: Store) -> None:
+    orders, mail = await claimed(store, "orders"), await claimed(store, "mail")
+    await orders.write(1, [sent(1, call_key="order-17"), sent(2)])
+    await orders.write(2, [sent(3, call_key="order-17"), sent(4)])
+    await mail.write(1, [sent(5, call_key="order-17")])
+    await orders.write(1, [CallRepeated("order-17"), CallRepeated("never sent"), CallRepeated("order-17")])
+    assert {row.wire_id: row.repeats for row in await store.calls()} == {1: 0, 2: 0, 3: 2, 4: 0, 5: 0}
+    await orders.release()
+    await mail.release()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [settled(9, answer=ANSWER), AnswerDrained(1, 9), task(9), TaskEnded(1, 9)],
+    ids=lambda r: type(r).__name__,
+)
+async def test_what_is_said_of_an_unknown_call_is_ignored(store: Store, record: Any) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1)])
+    before = await store.calls()
+    await claim.write(1, [record])
+    assert await store.calls() == before
+    await claim.release()
+
+
+async def test_an_answer_to_the_server_is_read_as_it_was_written(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(
+        1, [opened(1), opened(2), replied(1), replied("1"), replied("a\ud800"), replied(2, incarnation=2)]
+    )
+    first, second = await store.sessions()
+    assert dict(first.answers) == {
+        1: StoredAnswer(digest_of(b"1"), {"result": 1}),
+        "1": StoredAnswer(digest_of(b"'1'"), {"result": "1"}),
+        "a\ud800": StoredAnswer(replied("a\ud800").digest, {"result": "a\ud800"}),
+    }
+    assert list(second.answers) == [2]
+    await claim.release()
+
+
+async def test_a_second_answer_to_a_request_replaces_the_first_and_is_the_newest(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [opened(), replied(1), replied(2)])
+    await claim.write(1, [ServerAnswered(1, 1, digest_of(b"other"), OTHER)])
+    (session,) = await store.sessions()
+    assert list(session.answers.items()) == [
+        (2, StoredAnswer(digest_of(b"2"), {"result": 2})),
+        (1, StoredAnswer(digest_of(b"other"), OTHER)),
+    ]
+    await claim.release()
+
+
+async def test_the_newest_answers_to_the_server_are_kept_of_each_session(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [opened(1), opened(2), replied("other", incarnation=2)])
+    await claim.write(1, [replied(number) for number in range(SERVER_ANSWERS + 3)])
+    first, second = await store.sessions()
+    assert list(first.answers) == list(range(3, SERVER_ANSWERS + 3))
+    assert list(second.answers) == ["other"]
+    await claim.release()
+
+
+async def test_answers_to_the_server_end_with_their_session(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [opened(1), opened(2), replied(1), replied(2, incarnation=2), SessionEnded(1, "404")])
+    await claim.write(1, [replied(3), replied(4, incarnation=9)])
+    await claim.write(1, [opened(9)])
+    assert [list(session.answers) for session in await store.sessions()] == [[], [2], []]
+    await claim.release()
+
+
+async def test_a_session_was_last_used_when_it_opened_called_or_moved_a_cursor(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [opened(1), opened(2)])
+    at_first = await store.sessions()
+    assert [session.last_used_at for session in at_first] == [session.opened_at for session in at_first]
+    before = time.time()
+    await claim.write(1, [sent(1)])
+    called, idle = await store.sessions()
+    assert called.last_used_at == (await call(store)).sent_at
+    between = time.time()
+    await claim.write(1, [moved(1), moved(1, stream="post-1")])
+    cursor, _ = await store.sessions()
+    assert called.opened_at <= before <= called.last_used_at <= between <= cursor.last_used_at <= time.time()
+    assert idle.last_used_at == at_first[1].last_used_at
+    await claim.write(1, [CursorDropped(1, "get"), CursorDropped(1, "post-1")])
+    dropped, _ = await store.sessions()
+    assert dropped.last_used_at == called.last_used_at
+    await claim.release()
+
+
+async def test_a_call_with_an_open_task_is_never_let_go_of(make_store: MakeStore) -> None:
+    store = make_store(keep_calls=2)
+    claim = await claimed(store)
+    await claim.write(1, [sent(wire_id) for wire_id in range(6)])
+    await claim.write(1, [task(wire_id) for wire_id in (0, 1, 2)])
+    await claim.write(1, [settled(wire_id, Outcome.IN_DOUBT) for wire_id in range(6)])
+    await claim.write(1, [TaskEnded(1, 1)])
+    await claim.release()
+    await (await claimed(store)).release()
+    assert [row.wire_id for row in await store.calls()] == [0, 2, 4, 5]
+
+
+async def test_an_open_task_outlives_the_age_and_an_ended_one_does_not(make_store: MakeStore) -> None:
+    store = make_store(keep_days=1e-12)
+    claim = await claimed(store)
+    await claim.write(1, [sent(1), sent(2), task(1), task(2), settled(1), settled(2), TaskEnded(1, 2)])
+    await claim.release()
+    await (await claimed(store)).release()
+    assert [row.wire_id for row in await store.calls()] == [1]
+
+
+async def test_open_tasks_do_not_count_among_the_calls_to_keep(make_store: MakeStore) -> None:
+    store = make_store(keep_calls=10)
+    claim = await claimed(store)
+    for wire_id in range(500):
+        await claim.write(1, [sent(wire_id), *([task(wire_id)] if wire_id < 50 else []), settled(wire_id)])
+    kept = [row.wire_id for row in await store.calls()]
+    assert kept[:50] == list(range(50))
+    assert kept[-10:] == list(range(490, 500))
+    assert len(kept) <= 50 + 10 + 100 + 1
+    await claim.release()
+
+
+async def test_forgetting_deletes_every_row_of_the_call_key_under_its_key(store: Store) -> None:
+    orders, mail = await claimed(store, "orders"), await claimed(store, "mail")
+    await orders.write(1, [sent(1, call_key="order-17"), sent(2), settled(1)])
+    await orders.write(2, [sent(3, call_key="order-17"), task(3)])
+    await mail.write(1, [sent(4, call_key="order-17")])
+    assert await orders.forget("order-17") == 2
+    assert await orders.forget("order-17") == 0
+    assert [row.wire_id for row in await store.calls()] == [2, 4]
+    await orders.write(1, [settled(1)])
+    await orders.write(1, [sent(1, call_key="order-17")])
+    assert [row.outcome for row in await store.calls("orders")] == [None, None]
+    await orders.release()
+    await mail.release()
+
+
+async def test_forgotten_calls_do_not_count_among_the_calls_to_keep(make_store: MakeStore) -> None:
+    store = make_store(keep_calls=2)
+    claim = await claimed(store)
+    for wire_id in range(4):
+        await claim.write(1, [sent(wire_id), settled(wire_id)])
+    assert await claim.forget("key-3") + await claim.forget("key-2") == 2
+    await claim.release()
+    await (await claimed(store)).release()
+    assert [row.wire_id for row in await store.calls()] == [0, 1]
+
+
+async def test_a_released_claim_forgets_nothing(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1)])
+    await claim.release()
+    with pytest.raises(StoreOwnershipLost, match="released"):
+        await claim.forget("key-1")
+    assert len(await store.calls()) == 1
+
+
+async def test_no_secret_is_in_a_repr(store: Store) -> None:
+    claim = await claimed(store)
+    secret = {"result": "what-nobody-may-see"}
+    await claim.write(1, [opened(), sent(1), task(1), settled(1, answer=secret), replied(1, secret)])
+    shown = repr((await store.calls(), await store.sessions(), task(1), settled(1, answer=secret)))
+    assert TASK not in shown
+    assert "what-nobody-may-see" not in shown
+    await claim.release()

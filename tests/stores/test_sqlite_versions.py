@@ -1,0 +1,194 @@
+# ruff: noqa: ASYNC240 - small files, and nobody else in the loop
+"""A file of an earlier version is brought up to date whole or not at all, and only by an owner."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mcp_client_guard._errors import StoreDamaged, StoreError
+from mcp_client_guard.core.model import Outcome
+from mcp_client_guard.stores import _sqlite_schema as schema
+from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
+from tests.stores.records import SECRET, moved, opened, replied, sent, settled, task, trail
+
+VERSION_1 = (
+    "PRAGMA application_id = 0x4D436731",
+    "PRAGMA user_version = 1",
+    "CREATE TABLE owner (key TEXT PRIMARY KEY, epoch INTEGER NOT NULL, slots INTEGER NOT NULL)",
+    "CREATE TABLE call (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
+    " incarnation INTEGER NOT NULL, wire_id INTEGER NOT NULL, method TEXT NOT NULL, tool TEXT,"
+    " call_key TEXT NOT NULL, arguments_digest BLOB NOT NULL, may_have_side_effects INTEGER NOT NULL,"
+    " sent_at REAL NOT NULL, outcome TEXT, reason TEXT, settled_at REAL,"
+    " UNIQUE (key, slot, incarnation, wire_id))",
+    "CREATE TABLE session (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
+    " incarnation INTEGER NOT NULL, generation TEXT NOT NULL, origin TEXT NOT NULL, principal TEXT,"
+    " session_id TEXT, protocol_version TEXT, initialize_params TEXT NOT NULL,"
+    " initialize_result TEXT NOT NULL, opened_at REAL NOT NULL, ended_at REAL, end_reason TEXT,"
+    " UNIQUE (key, slot, incarnation))",
+    "CREATE TABLE cursor (key TEXT NOT NULL, slot INTEGER NOT NULL, incarnation INTEGER NOT NULL,"
+    " stream TEXT NOT NULL, trail TEXT NOT NULL, PRIMARY KEY (key, slot, incarnation, stream))",
+    "INSERT INTO owner VALUES ('orders', 7, 3)",
+    "INSERT INTO call VALUES"
+    " (1, 'orders', 3, 1, 1, 'tools/call', 'charge', 'key-1', x'00', 1, 5.0, NULL, NULL, NULL),"
+    " (2, 'orders', 3, 1, 2, 'ping', NULL, 'key-2', x'00', 0, 6.0, 'completed', 'answered', 7.0)",
+    f"INSERT INTO session VALUES (1, 'orders', 3, 1, 'streamable-http', 'https://example.com', NULL, '{SECRET}',"
+    " '2025-11-25', '{}', '{}', 4.0, NULL, NULL)",
+    f"""INSERT INTO cursor VALUES ('orders', 3, 1, 'get', '[["event-1", "{trail(1)[0].digest.hex()}"]]')""",
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+@pytest.fixture
+def first(path: Path) -> Path:
+    """A file that the first version of the store left behind."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        for statement in VERSION_1:
+            db.execute(statement)
+        db.commit()
+    path.chmod(0o600)
+    return path
+
+
+async def claimed(path: Path, key: str = "orders") -> SQLiteClaim:
+    return await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
+
+
+def layout(path: Path) -> dict[str, list[object]]:
+    with closing(sqlite3.connect(path)) as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {table: db.execute(f"PRAGMA table_info({table})").fetchall() for table in tables}
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as db:
+        return schema.version_of(db)
+
+
+@pytest.mark.anyio
+async def test_a_file_of_version_1_is_brought_up_to_date_with_all_that_it_held(first: Path) -> None:
+    await (await claimed(first)).release()
+    assert version(first) == 2
+    unknown, known = await SQLiteStore(first).calls()
+    assert (unknown.call_key, unknown.sent_at, unknown.outcome) == ("key-1", 5.0, None)
+    assert (known.call_key, known.outcome, known.settled_at) == ("key-2", Outcome.COMPLETED, 7.0)
+    assert (known.named, known.answer, known.task_id, known.task_open) == (False, None, None, False)
+    (session,) = await SQLiteStore(first).sessions()
+    assert (session.session_id, session.opened_at, session.last_used_at) == (SECRET, 4.0, 6.0)
+    assert (dict(session.cursors), dict(session.answers)) == ({"get": trail(1)}, {})
+
+
+@pytest.fixture(autouse=True)
+def keep_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows above are old."""
+    monkeypatch.setattr("mcp_client_guard.stores._keep.DAY", 1e12)
+
+
+@pytest.mark.anyio
+async def test_a_file_brought_up_to_date_is_like_a_new_one_and_does_all_that_it_does(
+    first: Path, tmp_path: Path
+) -> None:
+    claim = await claimed(first)
+    assert await claim.new_slot() == 4
+    await claim.write(4, [opened(), moved(1), sent(1), task(1), settled(1, answer={"result": 1}), replied(1)])
+    await claim.release()
+    await (await claimed(tmp_path / "new.db")).release()
+    assert layout(first) == layout(tmp_path / "new.db")
+    assert [call.answer for call in await SQLiteStore(first).calls()] == [None, None, {"result": 1}]
+
+
+@pytest.mark.anyio
+async def test_a_step_that_fails_leaves_the_file_as_it_was(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = layout(first)
+    with monkeypatch.context() as patch:
+        patch.setitem(schema.STEPS, 1, (*schema.STEPS[1], "DROP TABLE missing"))
+        with pytest.raises(StoreError, match="no such table: missing"):
+            await claimed(first)
+    assert (layout(first), version(first)) == (before, 1)
+    await (await claimed(first)).release()
+    assert version(first) == 2
+
+
+@pytest.mark.anyio
+async def test_reading_does_not_bring_a_file_up_to_date(first: Path) -> None:
+    before = first.read_bytes()
+    for read in (SQLiteStore(first).calls, SQLiteStore(first).sessions):
+        with pytest.raises(StoreError, match="has version 1: the next Guard that uses it makes it 2") as refused:
+            await read()
+        assert type(refused.value) is StoreError
+    assert first.read_bytes() == before
+    assert list(first.parent.iterdir()) == [first]
+
+
+@pytest.mark.anyio
+async def test_a_version_that_stands_in_the_log_alone_is_known(first: Path, tmp_path: Path) -> None:
+    """Who brought the file up to date may have died before its log went into the file."""
+    claim = await claimed(first)
+    died = tmp_path / "died"
+    died.mkdir()
+    for suffix in ("", "-wal"):
+        (died / f"agent.db{suffix}").write_bytes(first.with_name(f"agent.db{suffix}").read_bytes())
+        (died / f"agent.db{suffix}").chmod(0o600)
+    await claim.release()
+    left = died / "agent.db"
+    assert int.from_bytes(left.read_bytes()[60:64], "big") == 1
+    assert len(await SQLiteStore(left).calls()) == 2
+    await (await claimed(left)).release()
+    assert (layout(left), version(left)) == (layout(first), 2)
+
+
+@pytest.mark.anyio
+async def test_a_newer_version_that_stands_in_the_log_alone_is_refused(first: Path) -> None:
+    with closing(sqlite3.connect(first)) as newer:
+        newer.execute("PRAGMA user_version = 3")
+        assert int.from_bytes(first.read_bytes()[60:64], "big") == 1
+        with pytest.raises(StoreDamaged, match="has version 3, and this package knows 2"):
+            await claimed(first)
+        with pytest.raises(StoreDamaged, match="has version 3, and this package knows 2"):
+            await SQLiteStore(first).calls()
+    assert "answer" not in layout(first)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("number", [0, -1, 3])
+async def test_a_version_that_never_was_is_refused(first: Path, number: int) -> None:
+    with closing(sqlite3.connect(first)) as db:
+        db.execute(f"PRAGMA user_version = {number}")
+    before = first.read_bytes()
+    with pytest.raises(StoreDamaged, match=f"has version {number}, "):
+        await claimed(first)
+    assert first.read_bytes() == before
+
+
+@pytest.mark.anyio
+async def test_two_that_bring_a_file_up_to_date_at_once_do_it_once(first: Path) -> None:
+    with closing(sqlite3.connect(first, isolation_level=None)) as db:
+        schema.bring_up_to_date(db)
+        schema.bring_up_to_date(db)
+        late = _Late(db)
+        schema.bring_up_to_date(late)  # type: ignore[arg-type]
+    assert late.looks == 0
+    await (await claimed(first)).release()
+
+
+class _Late:
+    """A connection that saw version 1 just before another brought the file up to date."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.looks = 1
+        self.in_transaction = False
+
+    def execute(self, sql: str) -> sqlite3.Cursor:
+        if sql == "PRAGMA user_version" and self.looks:
+            self.looks -= 1
+            return self._db.execute("SELECT 1")
+        return self._db.execute(sql)
