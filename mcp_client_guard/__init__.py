@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._errors import (
     GuardError,
+    RequestFailed,
     StoreDamaged,
     StoreError,
     StoreInUse,
@@ -11,6 +12,7 @@ from ._errors import (
     StoreWriteError,
 )
 from ._guard import Guard
+from ._reconcile import InDoubtCall, Reconciler
 from .core.answers import CallInDoubt
 from .core.model import Evidence, Grade, Outcome
 from .core.policy import GuardPolicy
@@ -21,25 +23,24 @@ from .core.report import (
     Discontinuity,
     DuplicateDropped,
     Event,
+    MaybeRedelivered,
     NotificationLost,
     OrphanDropped,
     RefreshSuggested,
+    Reinitialized,
+    RepeatJoined,
+    RepeatRefused,
     Resumed,
     SessionLost,
     StandaloneUnavailable,
     StoreFailed,
     UnreadableDropped,
 )
+from .core.verdicts import Fail, Resend, Resolve
 from .stores.memory import MemoryStore
 from .stores.sqlite import SQLiteStore
 
 __all__ = [
-    "UnreadableDropped",
-    "StoreFailed",
-    "StandaloneUnavailable",
-    "RefreshSuggested",
-    "OrphanDropped",
-    "NotificationLost",
     "CallInDoubt",
     "CallSettled",
     "Connected",
@@ -48,18 +49,34 @@ __all__ = [
     "DuplicateDropped",
     "Event",
     "Evidence",
+    "Fail",
     "Grade",
     "Guard",
     "GuardError",
     "GuardPolicy",
+    "InDoubtCall",
+    "MaybeRedelivered",
     "MemoryStore",
+    "NotificationLost",
+    "OrphanDropped",
     "Outcome",
+    "Reconciler",
+    "RefreshSuggested",
+    "Reinitialized",
+    "RepeatJoined",
+    "RepeatRefused",
+    "RequestFailed",
+    "Resend",
+    "Resolve",
     "Resumed",
     "SQLiteStore",
     "SessionLost",
+    "StandaloneUnavailable",
     "StoreDamaged",
     "StoreError",
+    "StoreFailed",
     "StoreInUse",
     "StoreOwnershipLost",
     "StoreWriteError",
+    "UnreadableDropped",
 ]

@@ -1,6 +1,7 @@
 """Every exception this package raises.
 
     GuardError
+    ├── RequestFailed             a request of the `reconcile` hook's own drew an error
     └── StoreError
         ├── StoreInUse            a live owner holds the key
         ├── StoreOwnershipLost    another owner took the key over
@@ -15,6 +16,15 @@ from __future__ import annotations
 
 class GuardError(Exception):
     """Base of every error raised by this package."""
+
+
+class RequestFailed(GuardError):
+    """A request that the `reconcile` hook sent was answered with a JSON-RPC error, or its answer was lost."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(f"{message} (JSON-RPC error {code})")
+        self.code = code
+        self.data = data
 
 
 class StoreError(GuardError):

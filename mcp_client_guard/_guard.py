@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import secrets
-import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack
-from types import TracebackType
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import TaskGroup
-from attrs import define, field
 
+from ._connection import Connection, call_key_here
 from ._errors import GuardError
-from ._messages import Codec, sdk_codec
-from .core import report
-from .core.machine import Machine
+from ._events import Callback, EventCallback, Listener, level_of
+from ._messages import sdk_codec
+from ._reconcile import ReconcileHook
+from .core.heritage import heritage_of, settle_others
+from .core.model import CallSettled
 from .core.policy import GuardPolicy
 from .core.report import Event
+from .core.shared import SharedLedger
 from .core.state import SessionState
 from .stores import Claim, Store, StoredCall
 from .stores.memory import MemoryStore
 from .transports import http
-from .transports.inbox import Inbox, ReadStream, WriteStream
-from .transports.streamable import StreamableHttp
 
 logger = logging.getLogger("mcp_client_guard")
 
-EventCallback = Callable[[Event], Any]
-
-_WIRE_ID_RANGE = 2**31
-_WIRE_IDS_EACH = 2**21
-_KEPT_EVENTS = 1024
-_SPARE_CONNECTIONS = 4
 _RELEASE_SECONDS = 0.25
 
 
@@ -58,6 +49,9 @@ class Guard:
         policy: Times, bounds and choices; see `GuardPolicy`.
         generation: `"host"` leaves the choice to the host above. `"sessions"` answers an SDK 2.x host's
             `server/discover` probe locally, so that it opens a session, which can be resumed.
+        reconcile: Async; asked about each tool call that may or may not have run, with a small client on the
+            present session. It answers `Resend()`, `Resolve(result)`, `Fail(message)`, or None for what the
+            policy says. One that raises, or takes longer than `reconcile_timeout`, leaves the call in doubt.
         on_event: Called with each event (`Resumed`, `Discontinuity`, `CallSettled`, ...); sync or async. An
             error in it is logged and harms nothing.
         terminate_on_close: Send `DELETE` for the session on leaving. Default: only with a `MemoryStore`, where
@@ -78,6 +72,7 @@ class Guard:
         http_client: http.HttpClient | None = None,
         policy: GuardPolicy | None = None,
         generation: Literal["host", "sessions"] = "host",
+        reconcile: ReconcileHook | None = None,
         on_event: EventCallback | None = None,
         terminate_on_close: bool | None = None,
     ) -> None:
@@ -95,6 +90,7 @@ class Guard:
         self.generation = generation
         self._headers = dict(headers or {})
         self._client = http_client
+        self._reconcile = reconcile
         self._on_event = on_event
         self._terminate = isinstance(self.store, MemoryStore) if terminate_on_close is None else terminate_on_close
         self._salt = secrets.token_hex(16)
@@ -102,7 +98,10 @@ class Guard:
         self._loop: Any = None
         self._claiming: anyio.Lock
         self._connections: list[Connection] = []
-        self._listeners: list[_Listener] = []
+        self._listeners: list[Listener] = []
+        self._shared = SharedLedger()
+        self._recovered: set[tuple[int, int, int]] = set()
+        """Rows of dead processes, by slot, incarnation and wire ID."""
 
     def __repr__(self) -> str:
         return f"Guard({http.origin_of(self.url)}, key={self.key!r}, state={self.state!r})"
@@ -127,9 +126,43 @@ class Guard:
         """The ledger of this key, oldest first."""
         return await self.store.calls(self.key)
 
+    async def recovered(self) -> list[StoredCall]:
+        """What became of every call that an earlier process left without an outcome, oldest first.
+
+        Inside a connection it waits until each has its outcome (bounded by `call_deadline`): those whose answer
+        was replayed, or whose task was asked for, are `recovered` and carry their `answer`; the others are
+        `in_doubt`.
+        """
+        for connection in list(self._connections):
+            await connection._settled()
+        return [c for c in await self.calls() if (c.slot, c.incarnation, c.wire_id) in self._recovered]
+
+    def consent(self, call_key: str) -> None:
+        """Allow one repeat of the call in doubt with this key, which would otherwise be refused."""
+        self._shared.consent(call_key)
+
+    @contextmanager
+    def call_key(self, name: str) -> Iterator[None]:
+        """Name the tool calls made inside: the same name, with the same tool and arguments, is the same call.
+
+        While it is in flight, or once it has its answer, whoever sends it again gets that answer, also after a
+        restart; the answer is kept in the store. Holds for calls sent from this task (`ClientSession` does);
+        elsewhere put `io.github.mcp-client-guard/call-key` into the request's `_meta`.
+
+        Raises:
+            ValueError: an empty name.
+        """
+        if not name:
+            raise ValueError("a call key must not be empty")
+        token = call_key_here.set(name)
+        try:
+            yield
+        finally:
+            call_key_here.reset(token)
+
     async def events(self) -> AsyncIterator[Event]:
         """Events from now on. A listener that falls 1,024 behind loses the oldest, which is logged."""
-        listener = _Listener()
+        listener = Listener()
         self._listeners.append(listener)
         try:
             while True:
@@ -137,8 +170,8 @@ class Guard:
         finally:
             self._listeners.remove(listener)
 
-    def _tell(self, event: Event, callback: _Callback | None) -> None:
-        logger.log(_level_of(event), "%s", event)
+    def _tell(self, event: Event, callback: Callback | None) -> None:
+        logger.log(level_of(event), "%s", event)
         for listener in self._listeners:
             listener.put(event)
         if callback is not None:
@@ -155,10 +188,29 @@ class Guard:
         self._connections.append(connection)
         async with self._claiming:
             if self._claim is None:
-                self._claim = await self.store.claim(
-                    self.key, origin=http.origin_of(self.url), principal=self.principal
-                )
+                claim = await self.store.claim(self.key, origin=http.origin_of(self.url), principal=self.principal)
+                try:
+                    await self._take_over(connection, claim)
+                except BaseException:
+                    with anyio.CancelScope(shield=True):
+                        await claim.release()
+                    raise
+                self._claim = claim
             return self._claim
+
+    async def _take_over(self, connection: Connection, claim: Claim) -> None:
+        """The first connection under the key goes on where the last owner of it has left off."""
+        sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
+        self._shared = SharedLedger()
+        self._shared.restore(calls, time.time(), anyio.current_time())
+        heritage = heritage_of(sessions, calls, http.origin_of(self.url), self.principal)
+        left = settle_others(calls, heritage)
+        for slot, record in left:
+            await claim.write(slot, [record])
+        self._recovered = {(slot, r.incarnation, r.wire_id) for slot, r in left if isinstance(r, CallSettled)}
+        if heritage is not None:
+            self._recovered |= {(heritage.slot, heir.incarnation, heir.wire_id) for heir in heritage.heirs}
+            connection.inherit(heritage)
 
     async def _disown(self, connection: Connection) -> None:
         with anyio.CancelScope(shield=True):
@@ -173,194 +225,3 @@ class Guard:
                 # Only now: until the key is free again, whoever connects must wait for the lock.
                 if connection in self._connections:
                     self._connections.remove(connection)
-
-
-class Connection:
-    """One guarded connection: enter it once. Made by `Guard.connect()`."""
-
-    def __init__(self, guard: Guard, codec: Callable[[], Codec]) -> None:
-        self._guard = guard
-        self._codec = codec
-        self._machine = Machine(
-            guard.policy,
-            first_wire_id=1 + secrets.randbelow(_WIRE_ID_RANGE) * _WIRE_IDS_EACH,
-            salt=guard._salt,
-            answers_probe=guard.generation == "sessions",
-            opens_standalone=_can_spare_one(guard._client),
-            ends_session=guard._terminate,
-        )
-        self._stack = AsyncExitStack()
-        self._tasks: TaskGroup | None = None
-        self._shell: StreamableHttp | None = None
-        self._write: WriteStream[Any] | None = None
-
-    @property
-    def state(self) -> str:
-        return self._machine.session.state.name.lower()
-
-    @property
-    def session_id(self) -> str | None:
-        """The server's session ID: a credential, for adapters that must hand it on."""
-        return self._machine.session.session_id
-
-    async def __aenter__(self) -> tuple[ReadStream[Any], WriteStream[Any]]:
-        if self._tasks is not None:
-            raise RuntimeError("a connection is single-use: call guard.connect() again")
-        codec = self._codec()
-        guard = self._guard
-        try:
-            claim = await guard._own(self)
-            self._stack.push_async_callback(guard._disown, self)
-            client: Any = guard._client
-            if client is None:
-                own = http.default_client(guard.url, guard._headers)
-                client = await self._stack.enter_async_context(own)
-            slot = await claim.new_slot()
-            self._tasks = anyio.create_task_group()
-            await self._tasks.__aenter__()
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await guard._disown(self)
-                await self._stack.aclose()
-            raise
-        tasks = self._tasks
-        callback = None if guard._on_event is None else _Callback(guard._on_event, tasks)
-        inbox = Inbox(guard.policy.max_event_size)
-        self._shell = StreamableHttp(
-            http.Endpoint(client, guard.url, tells_when_begun=guard._client is None),
-            self._machine,
-            inbox,
-            claim,
-            slot,
-            guard.policy.max_idle,
-            guard.policy.max_event_size,
-            _max_calls(guard._client),
-            guard.policy.deadline_of(None),
-            lambda event: guard._tell(event, callback),
-            tasks,
-        )
-        self._shell.start()
-        self._write = WriteStream(self._sender(codec))
-        return ReadStream(inbox, codec.encode), self._write
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._tasks is not None
-        assert self._shell is not None
-        assert self._write is not None
-        self._write.close()  # what is sent from now on would never be answered
-        try:
-            await self._leave(self._shell, self._tasks)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._stack.aclose()
-
-    async def _leave(self, shell: StreamableHttp, tasks: TaskGroup) -> None:
-        try:
-            with anyio.CancelScope(shield=True):
-                await shell.close()
-        finally:
-            shell.inbox.close()
-            tasks.cancel_scope.cancel()
-            # The host's own error is not ours to wrap in a group: it goes on by itself.
-            await tasks.__aexit__(None, None, None)
-
-    def _sender(self, codec: Codec) -> Callable[[Any], Any]:
-        shell = self._shell
-        assert shell is not None
-
-        async def send(item: Any) -> None:
-            message, headers = codec.decode(item)
-            await shell.submit(message, headers, str(uuid.uuid4()))
-
-        return send
-
-
-@define(eq=False)
-class _Listener:
-    """One consumer of `guard.events()`."""
-
-    _events: deque[Event] = field(factory=deque, init=False)
-    _arrived: anyio.Event | None = field(default=None, init=False)
-
-    def put(self, event: Event) -> None:
-        _keep(self._events, event, "a listener of guard.events()")
-        if self._arrived is not None:
-            self._arrived.set()
-
-    async def next(self) -> Event:
-        while not self._events:
-            self._arrived = anyio.Event()
-            await self._arrived.wait()
-        return self._events.popleft()
-
-
-@define(eq=False)
-class _Callback:
-    """The user's `on_event`: one event at a time, in order, however long an async one takes over each."""
-
-    _call: EventCallback
-    _tasks: TaskGroup
-    _waiting: deque[Event] = field(factory=deque, init=False)
-    _busy: bool = field(default=False, init=False)
-
-    def put(self, event: Event) -> None:
-        if self._busy:
-            _keep(self._waiting, event, "on_event")
-            return
-        result = self._begin(event)
-        if result is not None:
-            self._busy = True
-            self._tasks.start_soon(self._go_on, result)
-
-    def _begin(self, event: Event) -> Any:
-        """Call it. Returns what is to be awaited, or None."""
-        try:
-            result = self._call(event)
-        except Exception:
-            logger.exception("on_event failed")
-            return None
-        return result if inspect.isawaitable(result) else None
-
-    async def _go_on(self, result: Any) -> None:
-        while result is not None:
-            try:
-                await result
-            except Exception:
-                logger.exception("on_event failed")
-            result = None
-            while result is None and self._waiting:
-                result = self._begin(self._waiting.popleft())
-        self._busy = False
-
-
-def _keep(events: deque[Event], event: Event, whose: str) -> None:
-    """Append, bounded: whoever is too slow loses the oldest."""
-    if len(events) >= _KEPT_EVENTS:
-        events.popleft()
-        logger.warning("%s is too slow: an event was dropped for it", whose)
-    events.append(event)
-
-
-def _max_calls(client: http.HttpClient | None) -> int | None:
-    """A caller's client has its own limit; some are left for notifications and the standalone stream."""
-    limit = None if client is None else http.connection_limit(client)
-    return None if limit is None else max(1, limit - min(_SPARE_CONNECTIONS, limit - 1))
-
-
-def _can_spare_one(client: http.HttpClient | None) -> bool:
-    """Whether one connection can be taken for good: a call and a notification need the other two."""
-    limit = None if client is None else http.connection_limit(client)
-    return limit is None or limit >= 3
-
-
-def _level_of(event: Event) -> int:
-    loud = (
-        report.Discontinuity,
-        report.SessionLost,
-        report.StoreFailed,
-        report.OrphanDropped,
-        report.NotificationLost,
-    )
-    return logging.WARNING if isinstance(event, loud) else logging.DEBUG

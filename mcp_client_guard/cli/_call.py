@@ -14,7 +14,7 @@ import anyio
 from attrs import asdict, frozen
 
 from mcp_client_guard import CallInDoubt, Event, Guard, GuardError, GuardPolicy, MemoryStore, SQLiteStore
-from mcp_client_guard._guard import Connection
+from mcp_client_guard._connection import Connection
 from mcp_client_guard.core.model import JSON
 
 from ._exits import EXIT_CODES, Exit

@@ -13,15 +13,19 @@ from attrs import define, field
 
 from mcp_client_guard.core.actions import (
     Action,
+    Ask,
     CancelTimer,
     Deliver,
     EndSession,
+    Forward,
     Get,
     Hangup,
     Post,
+    Reply,
     Report,
     Save,
     SetTimer,
+    StopAsking,
     Timer,
 )
 from mcp_client_guard.core.inputs import (
@@ -97,6 +101,8 @@ class StreamableHttp:
     """Requests of the host's at once, where its client has a limit."""
     call_deadline: float
     on_event: Callable[[Event], None]
+    elsewhere: Callable[[Ask | StopAsking | Reply | Forward], None]
+    """Takes what is ordered of the user's hook and of other connections."""
     tasks: TaskGroup
     _timers: Timers = field(init=False)
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
@@ -112,13 +118,15 @@ class StreamableHttp:
     def start(self) -> None:
         self.tasks.start_soon(self._timers.run)
 
-    async def submit(self, message: JSON, headers: Mapping[str, str], call_key: str) -> None:
+    async def submit(
+        self, message: JSON, headers: Mapping[str, str], call_key: str, *, named: bool = False
+    ) -> None:
         """The host sent a message. A request waits here, before its row is written, for a free connection."""
         is_request = "method" in message and "id" in message
         if self.max_calls is not None and is_request and not await self._room_for_call(self.max_calls):
-            self._feed(CrowdedOut(message))
+            self.feed(CrowdedOut(message))
             return
-        self._feed(MessageSubmitted(message, headers, call_key))
+        self.feed(MessageSubmitted(message, headers, call_key, named))
 
     async def _room_for_call(self, most: int) -> bool:
         """Wait for a connection; not for ever, since nothing else bounds a request that has no row yet."""
@@ -136,7 +144,7 @@ class StreamableHttp:
     async def close(self) -> None:
         """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""
         self._tell_drained()
-        self._feed(CloseRequested())
+        self.feed(CloseRequested())
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
             for end in self._ends:
                 await self._end_session(end)
@@ -145,8 +153,13 @@ class StreamableHttp:
 
     # Between the core and the world.
 
-    def _feed(self, told: Input) -> None:
-        self._carry_out(self.machine.receive(told))
+    def feed(self, told: Input) -> None:
+        """Tell the core, and do what it says."""
+        self._carry_out(self.machine.receive(told, now=anyio.current_time()))
+
+    async def flush(self) -> None:
+        """Write what waits to be written."""
+        await self._saving.group()
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for done, action in enumerate(actions, 1):
@@ -178,6 +191,8 @@ class StreamableHttp:
                 self._hang_up(action)
             case EndSession():
                 self._ends.append(action)
+            case Ask() | StopAsking() | Reply() | Forward():
+                self.elsewhere(action)
             case _:
                 assert_never(action)
 
@@ -203,7 +218,7 @@ class StreamableHttp:
     def _elapsed(self, key: Hashable) -> None:
         now = anyio.current_time()
         if isinstance(key, Timer):
-            self._feed(TimerElapsed(key, now))
+            self.feed(TimerElapsed(key, now))
         elif isinstance(key, int):
             self._check_idle(key, now)
         else:
@@ -221,14 +236,14 @@ class StreamableHttp:
             return
         self._timers.set(connection, self.max_idle)
         self._tell_drained()
-        self._feed(IdleElapsed(exchange.order.stream, connection, now))
+        self.feed(IdleElapsed(exchange.order.stream, connection, now))
 
     # Saving.
 
     def _tell_drained(self) -> None:
         count, self.inbox.drained = self.inbox.drained, 0
         if count:
-            self._feed(Drained(count))
+            self.feed(Drained(count))
 
     async def _save_first(self, save: Save, rest: Sequence[Action]) -> None:
         try:
@@ -236,7 +251,7 @@ class StreamableHttp:
         except Exception as error:  # a store of the user's own may raise anything
             for record in save.records:
                 if isinstance(record, CallSent):
-                    self._feed(SaveFailed(record.wire_id, said(error)))
+                    self.feed(SaveFailed(record.wire_id, said(error)))
         if len(rest) == 1 and isinstance(rest[0], Post):
             await self._run(self._expect(rest[0]))
         else:
@@ -259,7 +274,7 @@ class StreamableHttp:
         self._forget(order.connection)
         if lost is not None and not exchange.lingering:
             self._tell_drained()
-            self._feed(lost)
+            self.feed(lost)
 
     def _forget(self, connection: int) -> None:
         self._exchanges.pop(connection, None)
@@ -304,7 +319,7 @@ class StreamableHttp:
 
     def _begin(self, exchange: Exchange) -> None:
         exchange.begun = True
-        self._feed(Begun(exchange.order.stream, exchange.order.connection))
+        self.feed(Begun(exchange.order.stream, exchange.order.connection))
 
     async def _read(self, exchange: Exchange, answer: http.Answer) -> None:
         order, fields = exchange.order, answer.fields
@@ -315,18 +330,18 @@ class StreamableHttp:
         is_events = fields.get("content-type", "").lower().startswith("text/event-stream")
         resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
         now = exchange.last_byte
-        self._feed(Answered(order.stream, order.connection, answer.status, is_events, session_id, now, resumed))
+        self.feed(Answered(order.stream, order.connection, answer.status, is_events, session_id, now, resumed))
         if is_events:
             await self._read_events(exchange, answer)
             return
         try:
             body = await self._read_body(exchange, answer, self.max_event_size)
         except BodyTooLarge:
-            self._feed(TooLarge(order.stream, order.connection, self.max_event_size))
+            self.feed(TooLarge(order.stream, order.connection, self.max_event_size))
             return
         # The whole response is here: there is nothing to linger for.
         exchange.lingering = True
-        self._feed(BodyReceived(order.stream, order.connection, parse_json(body) if body.strip() else None))
+        self.feed(BodyReceived(order.stream, order.connection, parse_json(body) if body.strip() else None))
 
     async def _read_events(self, exchange: Exchange, answer: http.Answer) -> None:
         order = exchange.order
@@ -339,10 +354,10 @@ class StreamableHttp:
             try:
                 events = reader.feed(chunk)
             except EventTooLarge:
-                self._feed(TooLarge(order.stream, order.connection, self.max_event_size))
+                self.feed(TooLarge(order.stream, order.connection, self.max_event_size))
                 return
             behind = inbox.behind
-            self._carry_out(self.machine.receive(*events))
+            self._carry_out(self.machine.receive(*events, now=exchange.last_byte))
             inbox.account(len(chunk))
             if inbox.drained >= GROUP:
                 self._tell_drained()
@@ -372,7 +387,7 @@ class StreamableHttp:
             except Exception as error:  # the status stands, whatever became of its body
                 logger.debug("the body of HTTP %s was lost: %s", answer.status, type(error).__name__)
         parsed: Any = parse_json(body) if body else None
-        self._feed(
+        self.feed(
             Refused(
                 order.stream,
                 order.connection,

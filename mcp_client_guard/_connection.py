@@ -1,0 +1,202 @@
+"""One guarded connection: a machine, a shell and what they stand on, for as long as the host stays."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ._events import Callback
+from ._messages import Codec
+from ._reconcile import Hooks
+from .core.actions import Ask, Forward, Reply, StopAsking
+from .core.heritage import Heritage
+from .core.inputs import Forwarded
+from .core.machine import Machine
+from .core.model import assert_never
+from .core.report import Event
+from .core.state import SessionState
+from .transports import http
+from .transports.inbox import Inbox, ReadStream, WriteStream
+from .transports.streamable import StreamableHttp
+
+if TYPE_CHECKING:
+    from ._guard import Guard
+
+call_key_here: ContextVar[str | None] = ContextVar("mcp_client_guard_call_key", default=None)
+"""The name that the host gives to the calls it makes in this context."""
+
+_WIRE_ID_RANGE = 2**31
+_WIRE_IDS_EACH = 2**21
+_SPARE_CONNECTIONS = 4
+
+
+class Connection:
+    """One guarded connection: enter it once. Made by `Guard.connect()`."""
+
+    def __init__(self, guard: Guard, codec: Callable[[], Codec]) -> None:
+        self._guard = guard
+        self._codec = codec
+        self._machine: Machine | None = None
+        self._heritage: Heritage | None = None
+        self._stack = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+        self._shell: StreamableHttp | None = None
+        self._write: WriteStream[Any] | None = None
+        self._hooks: Hooks
+        self._callback: Callback | None = None
+        self._settling: anyio.Event | None = None
+
+    @property
+    def state(self) -> str:
+        state = SessionState.NEW if self._machine is None else self._machine.session.state
+        return state.name.lower()
+
+    @property
+    def session_id(self) -> str | None:
+        """The server's session ID: a credential, for adapters that must hand it on."""
+        return None if self._machine is None else self._machine.session.session_id
+
+    async def __aenter__(self) -> tuple[ReadStream[Any], WriteStream[Any]]:
+        if self._tasks is not None:
+            raise RuntimeError("a connection is single-use: call guard.connect() again")
+        codec = self._codec()
+        guard = self._guard
+        try:
+            claim = await guard._own(self)
+            self._stack.push_async_callback(guard._disown, self)
+            client: Any = guard._client
+            if client is None:
+                own = http.default_client(guard.url, guard._headers)
+                client = await self._stack.enter_async_context(own)
+            slot = await claim.new_slot() if self._heritage is None else self._heritage.slot
+            self._tasks = anyio.create_task_group()
+            await self._tasks.__aenter__()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await guard._disown(self)
+                await self._stack.aclose()
+            raise
+        tasks = self._tasks
+        self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks)
+        inbox = Inbox(guard.policy.max_event_size)
+        machine = self._machine = Machine(
+            guard.policy,
+            first_wire_id=1 + secrets.randbelow(_WIRE_ID_RANGE) * _WIRE_IDS_EACH,
+            salt=guard._salt,
+            answers_probe=guard.generation == "sessions",
+            opens_standalone=_can_spare_one(guard._client),
+            ends_session=guard._terminate,
+            shared=guard._shared,
+            name=id(self),
+            has_hook=guard._reconcile is not None,
+            heritage=self._heritage,
+        )
+        self._shell = StreamableHttp(
+            http.Endpoint(client, guard.url, tells_when_begun=guard._client is None),
+            machine,
+            inbox,
+            claim,
+            slot,
+            guard.policy.max_idle,
+            guard.policy.max_event_size,
+            _max_calls(guard._client),
+            guard.policy.deadline_of(None),
+            self._tell,
+            self._elsewhere,
+            tasks,
+        )
+        if guard._reconcile is not None:
+            self._hooks = Hooks(guard._reconcile, self._shell.feed, tasks)
+        self._shell.start()
+        self._write = WriteStream(self._sender(codec))
+        return ReadStream(inbox, codec.encode), self._write
+
+    def inherit(self, heritage: Heritage) -> None:
+        """Go on where a dead process has left off, under its slot."""
+        self._heritage = heritage
+
+    async def _settled(self) -> None:
+        """Wait until every call of a dead process has its outcome, and that is in the store."""
+        shell = self._shell
+        if shell is None:
+            return
+        while shell.machine.heirs_open and not shell.inbox.is_closed:
+            self._settling = anyio.Event()
+            await self._settling.wait()
+        await shell.flush()
+
+    def _tell(self, event: Event) -> None:
+        self._guard._tell(event, self._callback)
+        if self._settling is not None:
+            self._settling.set()
+
+    def _elsewhere(self, order: Ask | StopAsking | Reply | Forward) -> None:
+        match order:
+            case Forward():
+                for other in self._guard._connections:
+                    if id(other) == order.machine and other._shell is not None:
+                        other._shell.feed(Forwarded(order.message))
+            case Ask():
+                self._hooks.ask(order)
+            case StopAsking():
+                self._hooks.stop(order)
+            case Reply():
+                self._hooks.reply(order)
+            case _:
+                assert_never(order)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._tasks is not None
+        assert self._shell is not None
+        assert self._write is not None
+        self._write.close()  # what is sent from now on would never be answered
+        try:
+            await self._leave(self._shell, self._tasks)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._stack.aclose()
+
+    async def _leave(self, shell: StreamableHttp, tasks: TaskGroup) -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                await shell.close()
+        finally:
+            shell.inbox.close()
+            if self._settling is not None:
+                self._settling.set()
+            tasks.cancel_scope.cancel()
+            # The host's own error is not ours to wrap in a group: it goes on by itself.
+            await tasks.__aexit__(None, None, None)
+
+    def _sender(self, codec: Codec) -> Callable[[Any], Any]:
+        shell = self._shell
+        assert shell is not None
+
+        async def send(item: Any) -> None:
+            message, headers = codec.decode(item)
+            name = call_key_here.get() if message.get("method") == "tools/call" else None
+            await shell.submit(message, headers, name or str(uuid.uuid4()), named=name is not None)
+
+        return send
+
+
+def _max_calls(client: http.HttpClient | None) -> int | None:
+    """A caller's client has its own limit; some are left for notifications and the standalone stream."""
+    limit = None if client is None else http.connection_limit(client)
+    return None if limit is None else max(1, limit - min(_SPARE_CONNECTIONS, limit - 1))
+
+
+def _can_spare_one(client: http.HttpClient | None) -> bool:
+    """Whether one connection can be taken for good: a call and a notification need the other two."""
+    limit = None if client is None else http.connection_limit(client)
+    return limit is None or limit >= 3

@@ -1,0 +1,99 @@
+"""Events on their way to the user: `on_event`, `guard.events()`, and the log."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from attrs import define, field
+
+from .core import report
+from .core.report import Event
+
+logger = logging.getLogger("mcp_client_guard")
+
+EventCallback = Callable[[Event], Any]
+
+_KEPT_EVENTS = 1024
+
+
+@define(eq=False)
+class Listener:
+    """One consumer of `guard.events()`."""
+
+    _events: deque[Event] = field(factory=deque, init=False)
+    _arrived: anyio.Event | None = field(default=None, init=False)
+
+    def put(self, event: Event) -> None:
+        _keep(self._events, event, "a listener of guard.events()")
+        if self._arrived is not None:
+            self._arrived.set()
+
+    async def next(self) -> Event:
+        while not self._events:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        return self._events.popleft()
+
+
+@define(eq=False)
+class Callback:
+    """The user's `on_event`: one event at a time, in order, however long an async one takes over each."""
+
+    _call: EventCallback
+    _tasks: TaskGroup
+    _waiting: deque[Event] = field(factory=deque, init=False)
+    _busy: bool = field(default=False, init=False)
+
+    def put(self, event: Event) -> None:
+        if self._busy:
+            _keep(self._waiting, event, "on_event")
+            return
+        result = self._begin(event)
+        if result is not None:
+            self._busy = True
+            self._tasks.start_soon(self._go_on, result)
+
+    def _begin(self, event: Event) -> Any:
+        """Call it. Returns what is to be awaited, or None."""
+        try:
+            result = self._call(event)
+        except Exception:
+            logger.exception("on_event failed")
+            return None
+        return result if inspect.isawaitable(result) else None
+
+    async def _go_on(self, result: Any) -> None:
+        while result is not None:
+            try:
+                await result
+            except Exception:
+                logger.exception("on_event failed")
+            result = None
+            while result is None and self._waiting:
+                result = self._begin(self._waiting.popleft())
+        self._busy = False
+
+
+def _keep(events: deque[Event], event: Event, whose: str) -> None:
+    """Append, bounded: whoever is too slow loses the oldest."""
+    if len(events) >= _KEPT_EVENTS:
+        events.popleft()
+        logger.warning("%s is too slow: an event was dropped for it", whose)
+    events.append(event)
+
+
+def level_of(event: Event) -> int:
+    loud = (
+        report.Discontinuity,
+        report.SessionLost,
+        report.StoreFailed,
+        report.OrphanDropped,
+        report.NotificationLost,
+    )
+    return logging.WARNING if isinstance(event, loud) else logging.DEBUG
