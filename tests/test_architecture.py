@@ -49,7 +49,7 @@ PUBLIC = {
 MAY_KNOW = {
     "core": {"core"},
     "_errors": set[str](),
-    "stores": {"stores", "core.model", "_errors"},
+    "stores": {"stores", "core.model", "core.stored", "_errors"},
     "transports": {"transports", "core", "stores", "_errors"},
     "_messages": {"core", "_errors"},
     "_guard": {"core", "stores", "transports", "_errors", "_messages"},

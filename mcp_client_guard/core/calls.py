@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum, auto
-from typing import Any
 
 from attrs import define, field
 
@@ -15,20 +13,16 @@ from .inputs import Forwarded, HookRequested, MessageSubmitted
 from .ledger import (
     CALL_KEY,
     CONSENT,
+    NEVER_SENT,
     Call,
     Own,
     arguments_digest,
     host_token_of,
     meta_of,
-    subscription_of,
-    with_subscription,
 )
 from .model import JSON, AnswerDrained, Outcome
-from .recovery import tools_of
-from .report import NotificationLost, OrphanDropped
+from .report import NotificationLost
 from .state import SessionState, SessionStep
-from .stream import Stream
-from .takeover import TakeOver
 from .tasks import ends_task
 
 _STATELESS_FROM = "2026-07-28"
@@ -37,16 +31,8 @@ _BUSY_STATES = frozenset(
 )
 
 
-class Taken(Enum):
-    """What became of a message from the server."""
-
-    DELIVERED = auto()
-    LATE = auto()
-    ORPHAN = auto()
-
-
 @define(eq=False, repr=False)
-class Calls(TakeOver):
+class Calls(Taking):
     """What passes between the host and its requests."""
 
     answers_probe: bool
@@ -137,12 +123,6 @@ class Calls(TakeOver):
         if number is not None:
             self.initialized_sent(number)
 
-    def _post_note(self, sent: MessageSubmitted, method: str) -> int | None:
-        if self.session.state in (SessionState.LOST, SessionState.REINITIALIZING):
-            self.out.append(Report(NotificationLost(method, "the session is lost")))
-            return None
-        return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)
-
     def _answer_server(self, sent: MessageSubmitted) -> None:
         """The host's answer to a request of the server's; never in another session than it was asked in."""
         question = self.asked.answered(sent.message)
@@ -169,7 +149,7 @@ class Calls(TakeOver):
             headers = sent.headers
             self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, headers)
         call.cancelled = ran
-        before = "" if ran else " before it was sent"
+        before = "" if ran else NEVER_SENT
         self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
 
     def _may_have_run(self, call: Call) -> bool:
@@ -255,159 +235,6 @@ class Calls(TakeOver):
         )
         self._post(call)
 
-    # From the server.
-
-    def take(self, stream: Stream, message: JSON, *, direct: bool = False) -> Taken:
-        """Deliver one message of the server's, if it is somebody's.
-
-        `direct`: it came in the answer to our own POST, where an error without an ID means that request.
-        """
-        if "method" not in message:
-            return self._take_answer(stream, message, direct)
-        if self._is_of_old_session(stream) and message["method"] != "notifications/progress":
-            return Taken.LATE
-        if "id" not in message:
-            if message["method"] == "notifications/progress":
-                return self._take_progress(stream, message)
-            if stream.call is not None and stream.call.stateless and subscription_of(message) is not None:
-                message = with_subscription(message, stream.call.host_id)
-            elif message["method"] == "notifications/cancelled":
-                message = self._cancel_of_server(message)
-        elif not self._asks_host(message):
-            return Taken.LATE
-        else:
-            number = self.ledger.new_wire_id()
-            self.asked.ask(message, self.session.incarnation, number)
-            message = {**message, "id": number}
-        self.streams.deliver(stream, message)
-        return Taken.DELIVERED
-
-    def _is_of_old_session(self, stream: Stream) -> bool:
-        """A POST of a lost session may still be answered; whatever else comes with it is not of this session."""
-        call = stream.call
-        return call is not None and call.incarnation < self.session.incarnation and call.method != "initialize"
-
-    def _asks_host(self, message: JSON) -> bool:
-        """Whether the host is to be asked; if it was already, what it said is sent again."""
-        question = self.asked.seen(message, self.session.incarnation)
-        if question is None:
-            return True
-        if question.answer is not None:
-            answer = {**question.answer, "id": question.request_id}
-            self._post_note(MessageSubmitted(answer), "response")
-        return False
-
-    def _cancel_of_server(self, message: JSON) -> JSON:
-        params = message.get("params") or {}
-        return {**message, "params": {**params, "requestId": self.asked.number_of(params.get("requestId"))}}
-
-    def _take_progress(self, stream: Stream, message: JSON) -> Taken:
-        params = message.get("params") or {}
-        token = params.get("progressToken")
-        call = self.ledger.owing(token)
-        if call is not None and call.in_flight and call.host_token is not None:
-            self.streams.deliver(stream, {**message, "params": {**params, "progressToken": call.host_token}})
-            return Taken.DELIVERED
-        if call is not None or self.ledger.was_issued(token):
-            return Taken.LATE
-        self.out.append(Report(OrphanDropped(stream.name, "progress for a token never issued")))
-        return Taken.ORPHAN
-
-    def _take_answer(self, stream: Stream, message: JSON, direct: bool) -> Taken:
-        answered = message.get("id")
-        call = self._owing(stream, answered)
-        if call is None and answered is None and direct and "error" in message and stream.call is not None:
-            call = self._owing(stream, stream.call.wire_id)
-        if call is None:
-            if self.ledger.was_issued(answered):
-                return Taken.LATE
-            self.out.append(Report(OrphanDropped(stream.name, "an answer to a request never sent")))
-            return Taken.ORPHAN
-        self._complete(stream, call, message)
-        return Taken.DELIVERED
-
-    def owed(self, stream: Stream, message: JSON) -> Call | None:
-        """The request that this message answers, if it still waits for one or is in doubt."""
-        return None if "method" in message else self._owing(stream, message.get("id"))
-
-    def is_answer_of(self, call: Call, body: Any) -> bool:
-        """Whether this, though no message, is meant as the answer to this request."""
-        return (
-            call.in_flight
-            and isinstance(body, dict)
-            and "method" not in body
-            and self.ledger.owing(body.get("id")) is call
-        )
-
-    def owner_of(self, stream: Stream, message: JSON) -> Call | None:
-        """The request that this message is an answer to, or progress of; None if it is of neither kind."""
-        if message.get("method") != "notifications/progress":
-            return self.owed(stream, message)
-        return self._owing(stream, (message.get("params") or {}).get("progressToken"))
-
-    def _owing(self, stream: Stream, answered: object) -> Call | None:
-        """Only a request of this session, or of the stream itself (S8, S13)."""
-        call = self.ledger.owing(answered)
-        if call is None or call is stream.call or call.incarnation == self.session.incarnation:
-            return call
-        return None
-
-    def _complete(self, stream: Stream, call: Call, message: JSON) -> None:
-        if call.in_flight and call.own is None and self.suspects_answer(call, message):
-            call.suspected = True
-        elif call.own not in (None, Own.HEIR):
-            if call.in_flight:
-                self.own_answered(stream, call, message)
-        else:
-            self.settle_answer(call, message, stream)
-        self.streams.finish_call(call.wire_id, by=stream)
-
-    def settle_answer(self, call: Call, message: JSON, stream: Stream | None = None) -> None:
-        """This is the answer of the request."""
-        if not call.in_flight:
-            self._settle(call, Outcome.RECOVERED, "the answer came late", message)
-            return
-        if call.own is Own.HEIR:
-            self._settle(call, Outcome.RECOVERED, "replayed after a restart", message)
-            return
-        result = message.get("result")
-        if isinstance(result, dict):
-            self._learn_from(stream, call, result)
-        answer = {**message, "id": call.host_id}
-        if call.stateless and subscription_of(message) is not None:
-            answer = with_subscription(answer, call.host_id)
-        self.streams.deliver(stream, answer, call)
-        self._answer_others(call, message)
-        self._settle(call, Outcome.COMPLETED, "answered", message)
-
-    def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
-        method, params = call.method, call.params
-        if method == "tools/call":
-            self.learn_task(call, result)
-        elif method == "initialize" and stream is not None:
-            self.subscriptions.clear()
-            self.opened(stream, params, result)
-        elif method == "tools/list":
-            self._learn_tools(params, result)
-        elif method == "logging/setLevel":
-            self.log_level = params.get("level") if isinstance(params.get("level"), str) else None
-        elif method in ("resources/subscribe", "resources/unsubscribe"):
-            uri = params.get("uri")
-            if isinstance(uri, str):
-                change = self.subscriptions.add if method.endswith("/subscribe") else self.subscriptions.discard
-                change(uri)
-
-    def _learn_tools(self, params: JSON, result: JSON) -> None:
-        """What the host is told of the tools: from now on it decides by this."""
-        if not params.get("cursor"):
-            self.tools.clear()
-        listed = tools_of(result)
-        self.tools.update(listed)
-        self.changed_tools.difference_update(listed)
-        for name, tool in listed.items():
-            hints = tool.get("annotations")
-            self.annotations[name] = hints if isinstance(hints, dict) else {}
-
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
         self._waiting.clear()
@@ -418,5 +245,5 @@ class Calls(TakeOver):
                 continue
             ran = self._may_have_run(call)
             outcome = Outcome.IN_DOUBT if ran else Outcome.CANCELLED
-            self._settle(call, outcome, "the host closed the connection" + ("" if ran else " before it was sent"))
+            self._settle(call, outcome, "the host closed the connection" + ("" if ran else NEVER_SENT))
         self.session.move(SessionStep.CLOSED)

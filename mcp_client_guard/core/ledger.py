@@ -20,6 +20,8 @@ from .model import DIGEST_SIZE, JSON, Outcome
 CALL_KEY = "io.github.mcp-client-guard/call-key"
 CONSENT = "io.github.mcp-client-guard/consent"
 _SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+NEVER_SENT = " before it was sent"
+"""Ends the reason of a cancelled call of which no byte has left."""
 _MAX_IN_DOUBT = 1024
 _ANSWER_MAY_COME = frozenset({Outcome.IN_DOUBT, Outcome.CANCELLED})
 

@@ -7,6 +7,7 @@ from attrs import define, field
 from .actions import Action, EndSession, Report, Save, TimerKind
 from .calls import Calls
 from .clock import Clock
+from .heritage import Heritage
 from .inputs import (
     Answered,
     Begun,
@@ -35,7 +36,6 @@ from .session import Session
 from .shared import SharedLedger
 from .state import SessionState
 from .streams import Streams
-from .takeover import Heritage
 
 
 @define(eq=False, repr=False)

@@ -6,19 +6,23 @@ that hosts give to calls, and the user's consent live here and not in one connec
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
 from .answers import CallInDoubt
-from .ledger import Call
+from .heritage import PROCESS_DIED
+from .ledger import NEVER_SENT, Call
 from .model import JSON, Outcome
+from .stored import StoredCall
 
 if TYPE_CHECKING:
     from .policy import GuardPolicy
 
 _KEPT = 4096
 """Doubts and names remembered; the oldest go first. A named call is still in the store's ledger."""
+_UNKNOWN = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)
 
 
 @frozen
@@ -83,6 +87,23 @@ class SharedLedger:
         doubt = self._doubts.get(digest)
         if doubt is not None and doubt.call_key == call_key:
             del self._doubts[digest]
+
+    def restore(self, calls: Iterable[StoredCall], wall_now: float, now: float) -> None:
+        """What the ledger on disk knows of calls in doubt and of names, oldest row first.
+
+        `wall_now` is on the clock of the rows, `now` on that of the machines. A call without an outcome is in
+        doubt from now on. Call it before any machine begins.
+        """
+        for call in calls:
+            reason = call.reason or PROCESS_DIED
+            told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
+            unknown = call.outcome in _UNKNOWN and not reason.endswith(NEVER_SENT)
+            if unknown and call.method == "tools/call" and call.may_have_side_effects:
+                age = 0.0 if call.settled_at is None else max(0.0, wall_now - call.settled_at)
+                self.doubt(call.arguments_digest, Doubt(call.call_key, told, now - age))
+            if call.named:
+                named = Named(call.arguments_digest, None, 0, call.outcome, call.answer, told if unknown else None)
+                self.name(call.call_key, named)
 
     def begin(self, digest: bytes, machine: int, call: Call) -> None:
         self._in_flight.setdefault(digest, []).append((machine, call))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from attrs import define, field, frozen
+from attrs import define, field
 
 from .actions import Report, Save, SetTimer, Timer, TimerKind
 from .asked import Asked
 from .classify import is_suspect_answer
+from .heritage import PROCESS_DIED, Heritage, OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own
-from .model import JSON, Outcome, Seen, ServerAnswered, SessionEnded, TaskCreated, TaskEnded
+from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
 from .outcomes import deadline_timer
 from .recovery import Recovery
 from .report import SessionLost
@@ -22,43 +21,6 @@ from .tasks import Task, outcome_of, poll_seconds, task_of
 _STANDALONE = "standalone"
 _UNKNOWN_TASK = -32602
 _KEPT_TASKS = 1024
-
-
-@frozen
-class Heir:
-    """A call of the dead process that has no outcome, or whose task has none."""
-
-    incarnation: int
-    wire_id: int
-    method: str
-    tool: str | None
-    call_key: str
-    named: bool
-    digest: bytes = field(repr=False)
-    may_have_side_effects: bool
-    task: Task | None = None
-
-
-@frozen
-class OldSession:
-    """The session of the dead process, a suspect until the server has answered under it."""
-
-    session_id: str | None = field(repr=False)
-    initialize_params: JSON = field(repr=False)
-    initialize_result: JSON = field(repr=False)
-    cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
-    answers: tuple[ServerAnswered, ...] = field(repr=False)
-
-
-@frozen
-class Heritage:
-    """What the store holds of the slot that was used last."""
-
-    incarnation: int
-    """The last one of that slot."""
-    session: OldSession | None
-    """None: nothing to offer (ended, or of another origin or principal)."""
-    heirs: tuple[Heir, ...]
 
 
 @define(eq=False, repr=False)
@@ -93,7 +55,7 @@ class TakeOver(Recovery):
         self._inherit(heritage)
         self.session.incarnation = heritage.incarnation
         if old is None:
-            self._settle_heirs("its process died")
+            self._settle_heirs(PROCESS_DIED)
             return False
         params = old.initialize_params
         self.session.adopt(heritage.incarnation, old.session_id, params, old.initialize_result)
@@ -152,7 +114,7 @@ class TakeOver(Recovery):
             if rows and call.incarnation == self.session.incarnation:
                 self.streams.inherit(call.wire_id, call, rows)
             else:
-                self.in_doubt(call, "its process died, and its stream cannot be resumed")
+                self.in_doubt(call, f"{PROCESS_DIED}, and its stream cannot be resumed")
         self._go_on()
 
     def _abandon(self, reason: str) -> None:
@@ -162,7 +124,7 @@ class TakeOver(Recovery):
         self.session.forget()
         self.session.move(SessionStep.ABANDONED)
         self._offered = None
-        self._settle_heirs(f"its process died, and its session is gone ({reason})")
+        self._settle_heirs(f"{PROCESS_DIED}, and its session is gone ({reason})")
 
     def _settle_heirs(self, reason: str) -> None:
         for call in [c for c in self._heirs if c.in_flight and c.wire_id not in self._tasks]:

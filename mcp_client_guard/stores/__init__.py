@@ -2,78 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from attrs import field, frozen
-
-from mcp_client_guard.core.model import JSON, Generation, Outcome, Record, Seen
+from mcp_client_guard.core.model import Record
+from mcp_client_guard.core.stored import StoredAnswer, StoredCall, StoredSession
 
 __all__ = ["Claim", "Store", "StoredAnswer", "StoredCall", "StoredSession"]
-
-
-@frozen
-class StoredCall:
-    """A ledger row as a reader sees it. Times are seconds since the Unix epoch, stamped by the store."""
-
-    key: str
-    slot: int
-    incarnation: int
-    wire_id: int
-    method: str
-    tool: str | None
-    call_key: str
-    arguments_digest: bytes = field(repr=False)
-    may_have_side_effects: bool
-    sent_at: float
-    outcome: Outcome | None
-    """None: in flight, or left without an outcome by a process that died (then it is in doubt)."""
-    reason: str | None
-    settled_at: float | None
-    named: bool
-    """The host chose the call key."""
-    answer: JSON | None = field(repr=False)
-    """What the server answered, until it is drained."""
-    task_id: str | None = field(repr=False)
-    """Whoever holds it may read the task: a credential."""
-    task_is_extension: bool
-    task_open: bool
-    """A task was created, and has not ended as far as is known."""
-    repeats: int
-    """How often somebody sent this call again, and was refused or joined to it."""
-
-
-@frozen
-class StoredAnswer:
-    """What the host answered to a request of the server's."""
-
-    digest: bytes = field(repr=False)
-    """Of the request."""
-    answer: JSON = field(repr=False)
-
-
-@frozen
-class StoredSession:
-    """A session record as a reader sees it, with its cursors by stream name."""
-
-    key: str
-    slot: int
-    incarnation: int
-    generation: Generation
-    origin: str
-    principal: str | None
-    session_id: str | None = field(repr=False)
-    protocol_version: str | None
-    initialize_params: JSON = field(repr=False)
-    initialize_result: JSON = field(repr=False)
-    opened_at: float
-    ended_at: float | None
-    end_reason: str | None
-    cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
-    answers: Mapping[str | int, StoredAnswer] = field(repr=False)
-    """To the server's requests, by their ID; oldest first, the newest 256."""
-    last_used_at: float
-    """The newest of its opening, its calls' sending and its cursors' moves."""
 
 
 class Claim(Protocol):

@@ -1,0 +1,130 @@
+"""What a process that died has left in the store, and what becomes of it (DESIGN §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from attrs import field, frozen
+
+from .model import JSON, CallSettled, Outcome, Seen, ServerAnswered, TaskEnded
+from .stored import StoredCall, StoredSession
+from .tasks import Task
+
+PROCESS_DIED = "its process died"
+
+
+@frozen
+class Heir:
+    """A call of the dead process that has no outcome, or whose task has none."""
+
+    incarnation: int
+    wire_id: int
+    method: str
+    tool: str | None
+    call_key: str
+    named: bool
+    digest: bytes = field(repr=False)
+    may_have_side_effects: bool
+    task: Task | None = None
+
+
+@frozen
+class OldSession:
+    """The session of the dead process, a suspect until the server has answered under it."""
+
+    session_id: str | None = field(repr=False)
+    initialize_params: JSON = field(repr=False)
+    initialize_result: JSON = field(repr=False)
+    cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
+    answers: tuple[ServerAnswered, ...] = field(repr=False)
+
+
+@frozen
+class Heritage:
+    """What the store holds of the slot that was used last."""
+
+    slot: int
+    incarnation: int
+    """The last one of that slot."""
+    session: OldSession | None
+    """None: nothing to offer (it has ended, or had no ID to prove it by)."""
+    heirs: tuple[Heir, ...]
+
+
+def heritage_of(
+    sessions: Iterable[StoredSession], calls: Iterable[StoredCall], origin: str, principal: str | None
+) -> Heritage | None:
+    """What a new connection goes on with; None if it starts afresh.
+
+    Its slot is the one used last among those that have a session to offer; if there are none, among those
+    with open calls. Nothing of another origin or principal is used. `sessions` and `calls` are those of one
+    connection key.
+    """
+    newest: dict[int, StoredSession] = {}
+    for session in sessions:
+        before = newest.get(session.slot)
+        if before is None or session.incarnation > before.incarnation:
+            newest[session.slot] = session
+    heirs: dict[int, list[Heir]] = {}
+    for call in calls:
+        if is_open(call):
+            heirs.setdefault(call.slot, []).append(_heir(call))
+    ours = [s for s in newest.values() if s.origin == origin and s.principal == principal]
+    chosen = max(
+        (s for s in ours if _is_offered(s) or s.slot in heirs),
+        key=lambda s: (_is_offered(s), s.last_used_at, s.slot),
+        default=None,
+    )
+    if chosen is None:
+        return None
+    old = _old_session(chosen) if _is_offered(chosen) else None
+    return Heritage(chosen.slot, chosen.incarnation, old, tuple(heirs.get(chosen.slot, ())))
+
+
+def settle_others(
+    calls: Iterable[StoredCall], heritage: Heritage | None
+) -> list[tuple[int, CallSettled | TaskEnded]]:
+    """Outcomes, by slot, for the open calls that are not in the heritage: other slots, origins and principals."""
+    settled: list[tuple[int, CallSettled | TaskEnded]] = []
+    for call in calls:
+        if not is_open(call) or (heritage is not None and call.slot == heritage.slot):
+            continue
+        settled.append((call.slot, CallSettled(call.incarnation, call.wire_id, Outcome.IN_DOUBT, PROCESS_DIED)))
+        if call.task_open:
+            settled.append((call.slot, TaskEnded(call.incarnation, call.wire_id)))
+    return settled
+
+
+def is_open(call: StoredCall) -> bool:
+    """Whether the process died before it knew what became of this call, or of its task."""
+    return call.outcome is None or call.task_open
+
+
+def _is_offered(session: StoredSession) -> bool:
+    """Without an ID there is nothing that an answer could prove; and opening another takes no longer."""
+    return session.ended_at is None and session.session_id is not None
+
+
+def _heir(call: StoredCall) -> Heir:
+    task = Task(call.task_id, call.task_is_extension) if call.task_open and call.task_id is not None else None
+    return Heir(
+        call.incarnation,
+        call.wire_id,
+        call.method,
+        call.tool,
+        call.call_key,
+        call.named,
+        call.arguments_digest,
+        call.may_have_side_effects,
+        task,
+    )
+
+
+def _old_session(session: StoredSession) -> OldSession:
+    answers = tuple(
+        ServerAnswered(session.incarnation, request_id, known.digest, known.answer)
+        for request_id, known in session.answers.items()
+    )
+    return OldSession(
+        session.session_id, session.initialize_params, session.initialize_result, session.cursors, answers
+    )
