@@ -19,7 +19,7 @@ import pytest
 from attrs import frozen
 
 from mcp_client_guard.cli._main import _parser
-from mcp_client_guard.testing import FakeServer, Reply, Request, ScriptedMcp
+from mcp_client_guard.testing import FakeServer, ScriptedMcp
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -88,39 +88,6 @@ def test_the_readme_has_code_within_its_first_30_lines_and_the_generation_on_its
     lines = (ROOT / "README.md").read_text().splitlines()
     assert "```" in lines[:30][lines.index("```python") :]
     assert any('generation="sessions"' in line and line.startswith("**On SDK 2.x") for line in lines[:40])
-
-
-@pytest.mark.anyio
-async def test_until_done_connects_again_after_a_lost_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    sessions = iter(["session-A", "session-B"])
-
-    class Forgetful(ScriptedMcp):
-        async def initialize(self, request: Request, reply: Reply) -> None:
-            await reply.json(self.initialized(request), session=next(sessions))
-
-        async def call(self, request: Request, reply: Reply) -> None:
-            if request.session_id == "session-A":
-                await reply.status(404)
-            else:
-                await super().call(request, reply)
-
-    namespace: dict[str, Any] = {}
-    async with FakeServer(Forgetful()) as server:
-        for block in blocks_of(ROOT / "README.md"):
-            if "guard = Guard" in block.text or "until_done" in block.text:
-                text = block.text.replace(URL, server.url).replace("anyio.run(main)", "")
-                exec(compile(text, str(block), "exec"), namespace)
-
-        async def work(session: Any) -> Any:
-            return await session.call_tool("charge", {})
-
-        with anyio.fail_after(30):
-            result = await namespace["until_done"](work)
-    assert result.content[0].text == "charge"
-    assert [r.session_id for r in server.sent("POST", "tools/call")] == ["session-A", "session-B"]
 
 
 # Commands.
