@@ -20,6 +20,8 @@ class Question:
     """The server's."""
     incarnation: int
     digest: bytes
+    number: int | None = None
+    """What the host knows it by; None if it was an earlier process that was asked."""
     answer: JSON | None = field(default=None, repr=False)
     """The host's, less its ID."""
 
@@ -29,8 +31,9 @@ class Asked:
     """Server's IDs to ours and back: an ID of ours names one question of one session, and no other (S13)."""
 
     _by_id: dict[str, Question] = field(factory=dict, init=False)
-    _by_number: dict[int, Question] = field(factory=dict, init=False)
-    _numbers: dict[str, int] = field(factory=dict, init=False)
+    """The newest of each of the server's IDs."""
+    _open: dict[int, Question] = field(factory=dict, init=False)
+    """Those that the host has not answered, by number."""
 
     def seen(self, message: JSON, incarnation: int) -> Question | None:
         """The question that this request of the server's repeats."""
@@ -40,37 +43,39 @@ class Asked:
 
     def ask(self, message: JSON, incarnation: int, number: int) -> None:
         """Take down a new question, which the host is asked under this number."""
-        name = _canonical(message["id"])
-        question = Question(message["id"], incarnation, _digest(message))
-        self._by_id.pop(name, None)
-        self._by_id[name] = self._by_number[number] = question
-        self._numbers[name] = number
-        if len(self._by_number) > _KEPT:
-            oldest = self._by_number.pop(next(iter(self._by_number)))
-            name = _canonical(oldest.request_id)
-            if self._by_id.get(name) is oldest:
-                del self._by_id[name], self._numbers[name]
+        question = Question(message["id"], incarnation, _digest(message), number)
+        self._open[number] = question
+        if len(self._open) > _KEPT:
+            del self._open[next(iter(self._open))]
+        self._remember(question)
 
     def answered(self, message: JSON) -> Question | None:
-        """The host's answer; None if nobody asked."""
+        """The host's answer; None if nobody asked, or it has answered already."""
         number = message.get("id")
-        question = self._by_number.get(number) if isinstance(number, int) else None
+        question = self._open.pop(number, None) if isinstance(number, int) else None
         if question is not None:
             question.answer = {k: v for k, v in message.items() if k != "id"}
         return question
 
-    def number_of(self, request_id: object) -> object:
-        """The number under which the host was asked what the server calls this; or the same, if it was not."""
-        return self._numbers.get(_canonical(request_id), request_id)
+    def number_of(self, request_id: object, incarnation: int) -> int | None:
+        """The number under which the host was asked what the server calls this in this session, if it was."""
+        question = self._by_id.get(_canonical(request_id))
+        return question.number if question is not None and question.incarnation == incarnation else None
 
     def restore(self, answers: tuple[ServerAnswered, ...]) -> None:
         """What an earlier process has answered in this session."""
         for known in answers:
-            question = Question(known.request_id, known.incarnation, known.digest, known.answer)
-            self._by_id[_canonical(known.request_id)] = question
+            self._remember(Question(known.request_id, known.incarnation, known.digest, None, known.answer))
 
     def record_of(self, question: Question) -> ServerAnswered:
         return ServerAnswered(question.incarnation, question.request_id, question.digest, question.answer or {})
+
+    def _remember(self, question: Question) -> None:
+        name = _canonical(question.request_id)
+        self._by_id.pop(name, None)
+        self._by_id[name] = question
+        if len(self._by_id) > _KEPT:
+            del self._by_id[next(iter(self._by_id))]
 
 
 def _canonical(request_id: object) -> str:

@@ -6,23 +6,23 @@ from collections import deque
 
 from attrs import define, field
 
-from .actions import Reply, Report, Save
+from .actions import CancelTimer, Reply, Report, Save
 from .answers import error_answer, not_executed_answer, session_lost_answer
 from .classify import Ran
 from .inputs import Forwarded, HookRequested, MessageSubmitted
 from .ledger import (
     CALL_KEY,
-    CONSENT,
     NEVER_SENT,
     Call,
     Own,
-    arguments_digest,
     host_token_of,
     meta_of,
 )
 from .model import JSON, AnswerDrained, Outcome
+from .outcomes import deadline_timer
 from .report import NotificationLost
 from .state import SessionState, SessionStep
+from .taking import Taking
 from .tasks import ends_task
 
 _STATELESS_FROM = "2026-07-28"
@@ -62,25 +62,28 @@ class Calls(Taking):
             self._deliver(error_answer(sent.message["id"], -32601, "Method not found"))
         elif method == "initialize":
             if not self._offer_session(sent):
+                self.stop_opening()
                 self.session.move(SessionStep.INITIALIZE_SENT)
                 self._post(self._call_from(sent))
         elif state is SessionState.LOST and not self._may_open():
             self._deliver(session_lost_answer(sent.message["id"], self.why_lost))
         elif state is SessionState.LOST:
-            self._waiting.append(sent)
+            self._wait(sent)
             self._reinitialize()
         elif state in _BUSY_STATES and not (state is SessionState.CONFIRMING and method == "ping"):
-            self._waiting.append(sent)
+            self._wait(sent)
         else:
             self._send(sent)
 
     def _send(self, sent: MessageSubmitted) -> None:
         call = self._call_from(sent)
-        if call.method == "tools/call":
-            call.digest = arguments_digest(call.params)
-            if self._is_repeat(call, meta_of(call.params, CONSENT)):
-                return
-        self._post(call)
+        if not self._repeats_another(call):
+            self._post(call)
+
+    def _wait(self, sent: MessageSubmitted) -> None:
+        """Until there is a session; but what it repeats may have its answer sooner."""
+        if not self._repeats_another(self._call_from(sent)):
+            self._waiting.append(sent)
 
     def _call_from(self, sent: MessageSubmitted) -> Call:
         message = sent.message
@@ -138,9 +141,10 @@ class Calls(Taking):
         params = params if isinstance(params, dict) else {}
         call = self.ledger.by_host_id(params.get("requestId"))
         if call is None:
+            self.joins -= {host_id for host_id in self.joins if host_id == params.get("requestId")}
             self._waiting = deque(w for w in self._waiting if w.message["id"] != params.get("requestId"))
             return
-        self.streams.conclude(call)
+        self._conclude(call)
         if not call.in_flight:
             return
         ran = self._may_have_run(call)
@@ -151,6 +155,12 @@ class Calls(Taking):
         call.cancelled = ran
         before = "" if ran else NEVER_SENT
         self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
+
+    def _conclude(self, call: Call) -> None:
+        """What came for this request and is held is its answer, if it must have one now."""
+        self.streams.conclude(call)
+        if call.suspected:
+            self.clear_suspects(call)
 
     def _may_have_run(self, call: Call) -> bool:
         """Stop it where it has not left yet; else say that it may have run."""
@@ -173,7 +183,7 @@ class Calls(Taking):
         """The guard's own deadline for a request has passed."""
         call = self.ledger.by_first(first_wire_id)
         if call is not None:
-            self.streams.conclude(call)
+            self._conclude(call)
         if call is None or not call.in_flight:
             return
         if call.own not in (None, Own.HEIR):
@@ -206,13 +216,13 @@ class Calls(Taking):
         """The host has taken the answer to this request."""
         if call.keeps_answer and not (self.policy.keep_results or call.named):
             self.out.append(Save((AnswerDrained(call.incarnation, call.wire_id),)))
-        elif ends_task(call.method, message):
+        if ends_task(call.method, message):
             self.task_drained(call)
 
     # Other connections, and the user's hook.
 
     def forwarded(self, told: Forwarded) -> None:
-        self._deliver(told.message)
+        self.deliver_joined(told.message)
 
     def hook_requested(self, told: HookRequested) -> None:
         """The `reconcile` hook asks the server: under the present session, or not at all."""
@@ -238,10 +248,13 @@ class Calls(Taking):
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
         self._waiting.clear()
+        self.joins.clear()
         for call in self.ledger.in_flight():
-            self.streams.conclude(call)
+            self._conclude(call)
         for call in self.ledger.in_flight():
-            if call.own is not None:  # an heir's row stays open: the next process goes on with it
+            if call.own is Own.HEIR:  # its row stays open: the next process goes on with it
+                self.out.append(CancelTimer(deadline_timer(call)))
+                self.leave_heir(call)
                 continue
             ran = self._may_have_run(call)
             outcome = Outcome.IN_DOUBT if ran else Outcome.CANCELLED

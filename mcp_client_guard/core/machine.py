@@ -178,7 +178,7 @@ class Machine:
 
     def _close(self) -> None:
         session = self.session
-        usable = session.state not in (SessionState.LOST, SessionState.PROVING)
+        usable = not self._calls.is_lost and session.state is not SessionState.PROVING
         headers = session.headers("")
         self._calls.close()
         self._streams.close()

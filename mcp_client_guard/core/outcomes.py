@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .actions import Action
     from .streams import Streams
 
-_UNKNOWN = frozenset({Outcome.IN_DOUBT, Outcome.CANCELLED})
-
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
 
@@ -42,6 +40,8 @@ class Outcomes(ABC):
     machine: int
     """Names this connection among those under its key."""
     streams: Streams = field(init=False)
+    joins: set[str | int] = field(factory=set, init=False)
+    """Requests of this host's that wait for the answer to another call, which they repeat."""
 
     # Sending.
 
@@ -66,18 +66,18 @@ class Outcomes(ABC):
             # The row before the Post: no byte of a side-effecting request leaves before it is on disk (S12).
             self.out.append(Save((row,), durable=call.may_have_side_effects))
             if call.is_unsafe_call:
-                self.shared.begin(call.digest, self.machine, call)
+                self.shared.begin(call.digest, call)
             if call.named:
                 self._name(call)
         headers = dict(call.sent.headers) if call.sent is not None else {}
-        if call.sendings > 1:
+        if call.sendings > 1 and not call.stateless:
             # The host stamped the version of the session that is gone.
             headers.pop("mcp-protocol-version", None)
         message = to_wire(call.message, call, self.policy.call_key_argument_of(call.tool))
         self.streams.post_call(call, message, headers, delay)
 
     def _name(self, call: Call) -> None:
-        self.shared.name(call.call_key, Named(call.digest, call, self.machine))
+        self.shared.name(call.call_key, Named(call.digest, call))
 
     # Settling.
 
@@ -111,15 +111,29 @@ class Outcomes(ABC):
         for machine, host_id in call.joined:
             joined = {**answer, "id": host_id}
             if machine == self.machine:
-                self._deliver(joined)
+                self.deliver_joined(joined)
             else:
                 self.out.append(Forward(machine, joined))
         call.joined.clear()
+
+    def deliver_joined(self, answer: JSON) -> None:
+        """The call that a request of this host's repeats has its answer; it may have been cancelled meanwhile."""
+        if answer["id"] in self.joins:
+            self.joins.discard(answer["id"])
+            self._deliver(answer)
+
+    def _tell_joined(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None) -> None:
+        """Nobody has told them yet: it was cancelled or closed here, or there is no host that it answers."""
+        if outcome is Outcome.CANCELLED and not call.cancelled:
+            answer = not_executed_answer(None, "wire", reason)
+        self._answer_others(call, answer or self._doubt_answer(call, self._doubt_of(call, reason)))
 
     def _settle(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         """Give a request its outcome. `answer`: the server's own, or what the hook says it is."""
         late = not call.in_flight
         self.ledger.settle(call, outcome)
+        if call.joined:
+            self._tell_joined(call, outcome, reason, answer)
         self.out.append(CancelTimer(deadline_timer(call)))
         self._forget(call)
         if not call.has_row:
@@ -128,12 +142,17 @@ class Outcomes(ABC):
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
         if call.method == "initialize" and self.session.state is SessionState.INITIALIZING and not opened:
             self.session.move(SessionStep.INITIALIZE_FAILED)
+            self._decide_all()
             self._release()
+        self._keep_doubt(call, outcome, reason, answer, late=late)
+
+    def _keep_doubt(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None, *, late: bool) -> None:
+        """What repeats of this call, and those who know it by its name, get from now on."""
         if call.is_unsafe_call:
             self._latch(call, outcome, reason, late=late)
         if call.named:
-            told = self._doubt_of(call, reason) if outcome in _UNKNOWN else None
-            self.shared.name(call.call_key, Named(call.digest, None, 0, outcome, answer, told))
+            told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
+            self.shared.name(call.call_key, Named(call.digest, None, outcome, answer, told))
 
     def _record(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         kept = {k: v for k, v in answer.items() if k != "id"} if answer and call.keeps_answer else None
@@ -146,8 +165,8 @@ class Outcomes(ABC):
     def _latch(self, call: Call, outcome: Outcome, reason: str, *, late: bool) -> None:
         """From now on (or no longer) a repeat of this call is refused."""
         self.shared.end(call.digest, call)
-        if outcome is Outcome.IN_DOUBT or (outcome is Outcome.CANCELLED and call.cancelled):
-            doubt = Doubt(call.call_key, self._doubt_of(call, reason), self.clock.now)
+        if _stays_in_doubt(call, outcome):
+            doubt = Doubt(call.call_key, self._doubt_of(call, reason), self.clock.now, call.named)
             self.shared.doubt(call.digest, doubt)
         elif late:
             self.shared.resolved(call.digest, call.call_key)
@@ -155,6 +174,11 @@ class Outcomes(ABC):
     @abstractmethod
     def _forget(self, call: Call) -> None:
         """It has its outcome: whoever keeps something for it may let go."""
+        ...
+
+    @abstractmethod
+    def _decide_all(self) -> None:
+        """The requests that lost their stream or their session may have their fate."""
         ...
 
     @abstractmethod
@@ -169,6 +193,11 @@ class Outcomes(ABC):
 
     def _deliver(self, message: JSON) -> None:
         self.streams.deliver(None, message)
+
+
+def _stays_in_doubt(call: Call, outcome: Outcome) -> bool:
+    """Whether it may have run. A call that was cancelled before it was sent has not."""
+    return outcome is Outcome.IN_DOUBT or (outcome is Outcome.CANCELLED and call.cancelled)
 
 
 def deadline_timer(call: Call) -> Timer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from attrs import define
 
 from .actions import Hangup, Report, SetTimer, Timer, TimerKind
-from .calls import Taken
 from .inputs import UNREADABLE, EventReceived
 from .messages import messages_of
 from .model import JSON
@@ -13,6 +12,7 @@ from .registry import Registry
 from .report import Resumed, UnreadableDropped
 from .state import StreamState, StreamStep
 from .stream import Stream
+from .taking import Taken
 from .trail import Placement
 from .trial import Trial, broken
 

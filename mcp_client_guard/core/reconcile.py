@@ -29,7 +29,10 @@ class Stranded:
     reason: str
     ran: Ran
     refusal: Refusal | None = None
+    by: str = "server"
+    """Who says that it did not run."""
     is_asked: bool = False
+    was_asked: bool = False
     may_repeat: bool = False
     """The hook said so."""
     delay: Delay = NO_DELAY
@@ -73,10 +76,29 @@ class Reconciling(Repeats):
             self._tell_in_doubt(call, stranded.reason)
             return
         self._stranded[call.first_wire_id] = stranded
-        if self._is_ready_for(call):
+        self._decide_soon(stranded)
+
+    def _decide_soon(self, stranded: Stranded) -> None:
+        """Now, or when there is a session for it."""
+        if self._is_ready_for(stranded.call):
             self._decide(stranded)
         elif self.session.state is SessionState.LOST:
             self._reinitialize()
+
+    def unsent(self, call: Call, reason: str) -> None:
+        """Nothing of this request has left, and its stream is over."""
+        if not call.in_flight:
+            return
+        if call.own not in (None, Own.HEIR):
+            self._own_failed(call, reason)
+        else:
+            self._strand(Stranded(call, reason, Ran.NO, by="wire"))
+
+    def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
+        if call.own in (None, Own.HOOK, Own.HEIR):
+            super().not_executed(call, by, reason, status)
+        else:
+            self._own_failed(call, reason)
 
     def _may_become_known(self, call: Call) -> bool:
         """Whether anything but an honest doubt can come of a call that may have run."""
@@ -93,12 +115,17 @@ class Reconciling(Repeats):
         return consent_to(self.policy, call.method, call.tool, hints, tool_changed=changed) is Consent.RESEND
 
     def _is_ready_for(self, call: Call) -> bool:
-        return self.session.state is SessionState.LIVE or call.stateless or call.method == "initialize"
+        state = self.session.state
+        if state is SessionState.LIVE or call.stateless or call.method == "initialize":
+            return True
+        # A host that skips the handshake, or half of it, is served all the same.
+        opening = state is SessionState.INITIALIZING and self.ledger.has_in_flight("initialize")
+        return call.own is None and state in (SessionState.NEW, SessionState.INITIALIZING) and not opening
 
     def _decide_all(self) -> None:
         """There is a session again."""
         for stranded in list(self._stranded.values()):
-            if not stranded.is_asked:
+            if not stranded.is_asked and self._is_ready_for(stranded.call):
                 self._decide(stranded)
 
     def _decide(self, stranded: Stranded) -> None:
@@ -107,8 +134,8 @@ class Reconciling(Repeats):
             self._send_or_refuse(stranded)
         elif stranded.may_repeat:
             self._send_again(stranded, Outcome.RESENT, f"{stranded.reason}; the reconcile hook says so")
-        elif self._asks_about(call):
-            stranded.is_asked = True
+        elif self._asks_about(call) and not stranded.was_asked:
+            stranded.is_asked = stranded.was_asked = True
             arguments = call.params.get("arguments") if call.own is None else None
             self.out.append(Ask(call.first_wire_id, self._doubt_of(call, stranded.reason), arguments))
             self.out.append(SetTimer(_asking(call), self.policy.reconcile_timeout))
@@ -123,11 +150,11 @@ class Reconciling(Repeats):
         elif call.sendings >= _MOST_SENDINGS:
             self._refuse(stranded, stranded.reason)
         else:
-            self._send_again(stranded, Outcome.NOT_EXECUTED, f"by server: {stranded.reason}")
+            self._send_again(stranded, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}")
 
     def _refuse(self, stranded: Stranded, reason: str) -> None:
         status = stranded.refusal.status if stranded.refusal else None
-        self.not_executed(stranded.call, "server", reason, status)
+        self.not_executed(stranded.call, stranded.by, reason, status)
 
     def _by_policy(self, stranded: Stranded) -> None:
         if self._consents_to(stranded.call):
@@ -146,6 +173,7 @@ class Reconciling(Repeats):
             refusal=stranded.refusal,
             joined=list(old.joined),
             troubled=False,
+            suspected=False,
         )
         self._stranded.pop(old.first_wire_id, None)
         old.joined.clear()
@@ -170,10 +198,11 @@ class Reconciling(Repeats):
             as_result = self.policy.in_doubt_as == "result"
             self._answer(call, failed_answer(call, doubt, verdict.message, as_result=as_result))
             self._settle(call, Outcome.IN_DOUBT, f"{stranded.reason}; the reconcile hook says it failed")
-        elif isinstance(verdict, Resend):
-            self._resend_as_told(stranded)
+        elif isinstance(verdict, Resend) and call.own is Own.HEIR:
+            self._tell_in_doubt(call, f"{stranded.reason}; its arguments are not known any more")
         else:
-            self._by_policy(stranded)
+            stranded.is_asked, stranded.may_repeat = False, isinstance(verdict, Resend)
+            self._decide_soon(stranded)
 
     def _resolve(self, stranded: Stranded, result: JSON | None) -> None:
         call = stranded.call
@@ -183,15 +212,6 @@ class Reconciling(Repeats):
         answer: JSON = {"jsonrpc": "2.0", "id": call.host_id, "result": result}
         self._answer(call, answer)
         self._settle(call, Outcome.RECOVERED, f"{stranded.reason}; the reconcile hook knew the result", answer)
-
-    def _resend_as_told(self, stranded: Stranded) -> None:
-        call = stranded.call
-        if call.own is Own.HEIR:
-            self._tell_in_doubt(call, f"{stranded.reason}; its arguments are not known any more")
-            return
-        stranded.is_asked, stranded.may_repeat = False, True
-        if self._is_ready_for(call):  # else the session was lost meanwhile: it holds for the next one
-            self._decide(stranded)
 
     def asked_too_long(self, question: int) -> None:
         """The hook had its time."""
@@ -209,7 +229,7 @@ class Reconciling(Repeats):
             if stranded.ran is Ran.NO:
                 status = stranded.refusal.status if stranded.refusal else None
                 self._answer(call, session_lost_answer(call.host_id, f"{stranded.reason}; {why}", status))
-                self._settle(call, Outcome.NOT_EXECUTED, f"by server: {stranded.reason}; {why}")
+                self._settle(call, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}; {why}")
             else:
                 self._tell_in_doubt(call, f"{stranded.reason}; {why}")
 
@@ -227,7 +247,10 @@ class Reconciling(Repeats):
         if status in BUSY and self._may_wait(call, refusal):
             delay = Delay(call.sendings, None, refusal.retry_after or 0.0)
             stranded = Stranded(call, f"HTTP {status}", Ran.NO, refusal, delay=delay)
-            self._send_again(stranded, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
+            if self._is_ready_for(call):
+                self._send_again(stranded, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
+            else:
+                self._strand(stranded)
         elif ran is Ran.NO:
             self.not_executed(call, "server", f"HTTP {status}{where}", status)
         elif ran is Ran.MAYBE:

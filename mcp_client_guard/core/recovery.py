@@ -1,4 +1,4 @@
-"""The session: suspected, lost, opened again in the host's name, and brought to where it was (DESIGN §5)."""
+"""The session: suspected, lost, and opened again in the host's name (DESIGN §5)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from abc import abstractmethod
 
 from attrs import define, field
 
-from .actions import NO_DELAY, CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
+from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
 from .classify import Ran, SessionWord, is_suspect_answer, rule_on
 from .ledger import Call, Own, Refusal
 from .model import JSON, Generation, Outcome, SessionEnded
-from .reconcile import Reconciling, Stranded
-from .report import Connected, Reinitialized, SessionLost
+from .reconcile import Stranded
+from .report import Connected, SessionLost
+from .restoring import RESTORING, Restoring
 from .session import differences
 from .state import SessionState, SessionStep
 from .stream import STANDALONE, Stream
@@ -20,35 +21,29 @@ CONFIRM_SECONDS = 0.5
 """How long requests wait for the server to have taken `notifications/initialized`. Servers refuse requests
 that overtake it; a slow answer to it must not hold the host up."""
 
-_RESTORE_SECONDS = 5.0
 _BUDGET_SECONDS = 60.0
 _LOCKED = frozenset({401, 403})
 _S = SessionState
 
 
 @define(eq=False, repr=False)
-class Recovery(Reconciling):
+class Recovery(Restoring):
     """Owns what becomes of the session."""
 
     opens_standalone: bool
-    subscriptions: set[str] = field(factory=set, init=False)
-    log_level: str | None = field(default=None, init=False)
     why_lost: str = field(default="the session is lost", init=False)
-    tools: dict[str, JSON] = field(factory=dict, init=False)
-    """As the host was last told of them."""
     _suspects: list[Stranded] = field(factory=list, init=False)
     """Refused in a way that may mean a lost session: a ping decides."""
     _ping: Call | None = field(default=None, init=False)
+    """Under the present session."""
+    _last_word: Refusal | None = field(default=None, init=False)
+    """What a ping drew from the session that is, or is taken to be, gone."""
     _initializing: Call | None = field(default=None, init=False)
     _suspicion: str | None = field(default=None, init=False)
     """Why another session is being opened while the present one is not known to be lost."""
     _opened_lately: int = field(default=0, init=False)
     _attempts: int = field(default=0, init=False)
     _confirming: int | None = field(default=None, init=False)
-    _differences: tuple[str, ...] = field(default=(), init=False)
-    _restoring: set[int] = field(factory=set, init=False)
-    _not_restored: list[str] = field(factory=list, init=False)
-    _new_tools: dict[str, JSON] = field(factory=dict, init=False)
     _is_restore: bool = field(default=False, init=False)
 
     # What refusals say.
@@ -58,22 +53,17 @@ class Recovery(Reconciling):
         predicate = self.policy.is_session_lost
         ruling = rule_on(refusal.status, refusal.body, session_sent=session_sent, is_session_lost=predicate)
         reason = f"HTTP {refusal.status}"
-        if ruling.session is SessionWord.GONE:
-            if call.incarnation == self.session.incarnation:
-                self.lose_session(reason)
-            if not call.in_flight:
-                return
-            if call.own is not None:
-                self._own_failed(call, reason, refusal)
-            else:
-                self._strand(Stranded(call, reason, Ran.NO, refusal))
-        elif not call.in_flight:
+        gone = ruling.session is SessionWord.GONE
+        if gone and call.incarnation == self.session.incarnation:
+            self.lose_session(reason)
+        if not call.in_flight:
             return
-        elif call.own is not None:
+        if call.own is not None and (gone or call.own is not Own.HOOK):
             self._own_failed(call, reason, refusal)
+        elif gone:
+            self._strand(Stranded(call, reason, Ran.NO, refusal))
         elif ruling.session is SessionWord.ASK and self._may_suspect(call, refusal):
-            gone = Ran.NO if ruling.ran is Ran.NO else ruling.ran_if_gone
-            self._suspect(Stranded(call, reason, gone, refusal))
+            self._suspect(Stranded(call, reason, ruling.ran_if_gone, refusal))
         else:
             self._settle_refused(call, ruling.ran, refusal)
 
@@ -84,17 +74,22 @@ class Recovery(Reconciling):
         refusal = Refusal(200, message)
         if self.session.session_id is None or not self._may_suspect(call, refusal):
             return False
+        if self.is_over(call) and not (self._last_word and self._last_word.is_like(refusal)):
+            return False  # of a session that is gone, and not what that says to everything: it may have run
         self._suspect(Stranded(call, "an error that may mean a lost session", Ran.NO, refusal))
         return True
 
     def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
         """Not where a new session has made no difference: then it is an answer."""
         repeated = call.refusal is not None and call.refusal.is_like(refusal)
-        present = call.incarnation == self.session.incarnation
-        return present and not repeated and self.session.state in (_S.LIVE, _S.REINITIALIZING)
+        known = self.session.state in (_S.LIVE, _S.REINITIALIZING) or self.is_over(call)
+        return call.own is None and known and not repeated
 
     def _suspect(self, suspect: Stranded) -> None:
-        suspect.call.troubled = True
+        if self.is_over(suspect.call):
+            self._strand(suspect)
+            return
+        suspect.call.troubled = suspect.call.suspected = True
         self._suspects.append(suspect)
         self.probe()
 
@@ -107,15 +102,17 @@ class Recovery(Reconciling):
         self._ping = None
         alike = refusal is not None and any(s.refusal and s.refusal.is_like(refusal) for s in self._suspects)
         if alike and self.session.state is _S.LIVE and self._may_open():
+            self._last_word = refusal
             self._suspicion = f"a ping drew the same refusal ({self._suspects[0].reason})"
             self._open_another()
         elif self.session.state is _S.LIVE:
-            self._clear_suspects()
+            self.clear_suspects()
         self.streams.ping_over(answered)
 
-    def _clear_suspects(self) -> None:
+    def clear_suspects(self, only: Call | None = None) -> None:
         """The session lives, as far as anybody can say: what looked like its end was an answer."""
-        suspects, self._suspects = self._suspects, []
+        suspects = [s for s in self._suspects if only in (None, s.call)]
+        self._suspects = [s for s in self._suspects if s not in suspects]
         for suspect in suspects:
             call, refusal = suspect.call, suspect.refusal
             if not call.in_flight or refusal is None:
@@ -136,14 +133,14 @@ class Recovery(Reconciling):
     def lose_session(self, reason: str) -> None:
         """The session is gone: nothing more is sent under it."""
         state = self.session.state
-        if state in (_S.LOST, _S.CLOSED) or (state is _S.REINITIALIZING and self._suspicion is None):
+        if state in (_S.CLOSED, _S.INITIALIZING) or self.is_lost:
             return
         self._end_session(reason)
         if state is _S.REINITIALIZING:
             self._suspicion = None
         else:
             self.session.move(SessionStep.GONE)
-            self.out.append(CancelTimer(_RESTORING))
+            self.out.append(CancelTimer(RESTORING))
             self._restoring.clear()
         self.streams.leave_session(self._opener())
         self._strand_suspects()
@@ -153,6 +150,7 @@ class Recovery(Reconciling):
         return None if self._initializing is None else self.streams.of(self._initializing)
 
     def _end_session(self, reason: str) -> None:
+        self._ping = None
         self.out.append(Save((SessionEnded(self.session.incarnation, reason),)))
         self.out.append(Report(SessionLost(self.session.fingerprint, reason)))
 
@@ -164,10 +162,13 @@ class Recovery(Reconciling):
 
     def is_over(self, call: Call) -> bool:
         """Whether the session of this request is gone, so that its stream cannot be resumed."""
-        lost = self.session.state is _S.LOST or (
-            self.session.state is _S.REINITIALIZING and self._suspicion is None
-        )
-        return call.incarnation != self.session.incarnation or (lost and not call.stateless)
+        return call.incarnation != self.session.incarnation or (self.is_lost and not call.stateless)
+
+    @property
+    def is_lost(self) -> bool:
+        """There is no session, and none is opened by the host."""
+        state = self.session.state
+        return state is _S.LOST or (state is _S.REINITIALIZING and self._suspicion is None)
 
     def _may_open(self) -> bool:
         return self.session.initialize_params is not None and self._opened_lately < self.policy.reinitialize_limit
@@ -189,6 +190,15 @@ class Recovery(Reconciling):
         assert params is not None
         self.session.move(SessionStep.REINITIALIZE_SENT)
         self._initializing = self._send_own(Own.INITIALIZE, "initialize", params, delay=Delay(self._attempts))
+
+    def stop_opening(self) -> None:
+        """The host opens a session itself."""
+        call, self._initializing = self._initializing, None
+        if call is not None:
+            self.streams.cancel(call)
+            self._settle(call, Outcome.CANCELLED, "the host opens a session itself")
+        self._suspicion, self._is_restore = None, False
+        self.clear_suspects()
 
     def budget_refilled(self) -> None:
         """A minute is over since the first of the sessions that were opened in place of lost ones."""
@@ -221,7 +231,7 @@ class Recovery(Reconciling):
         if self._suspicion is not None:
             self._suspicion = None
             self.session.move(SessionStep.KEPT)
-            self._clear_suspects()
+            self.clear_suspects()
             self._decide_all()
             self._release()
             return
@@ -229,8 +239,10 @@ class Recovery(Reconciling):
         self._attempts += 1
         if refusal is not None and refusal.status in _LOCKED:
             self._stay_lost(f"no other session could be opened: {why}")
+        elif self._may_open():
+            self._open_another()
         else:
-            self._reinitialize()
+            self._stay_lost(f"no other session could be opened within the budget: {why}")
 
     def _stay_lost(self, why: str) -> None:
         """No session for now: the next request tries again."""
@@ -246,6 +258,7 @@ class Recovery(Reconciling):
 
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
         """An `initialize` succeeded, the host's or ours."""
+        self._ping = None
         self.streams.forget_session(stream)
         self.out.append(Save((self.session.opened(stream.offered_session_id, params, result),)))
         self._report_connected()
@@ -290,83 +303,18 @@ class Recovery(Reconciling):
         """Ask what became of the tasks of an earlier process."""
         ...
 
-    # The new session is brought to where the old one was.
-
-    def _restore(self) -> None:
-        self.session.move(SessionStep.RESTORE_SENT)
-        self._not_restored, self._new_tools = [], {}
-        wanted: list[tuple[str, JSON]] = []
-        if self.log_level is not None:
-            wanted.append(("logging/setLevel", {"level": self.log_level}))
-        wanted += [("resources/subscribe", {"uri": uri}) for uri in sorted(self.subscriptions)]
-        if self.tools:
-            self.changed_tools = set(self.tools)  # until they are known to be the same
-            wanted.append(("tools/list", {}))
-        self.out.append(SetTimer(_RESTORING, _RESTORE_SECONDS))
-        for method, params in wanted:
-            self._restoring.add(self._send_own(Own.RESTORE, method, params).wire_id)
-        self._restored_one()
-
-    def _restored_one(self) -> None:
-        if not self._restoring and self.session.state is _S.RESTORING:
-            self.restored()
-
-    def restored(self) -> None:
-        """All is restored, or its time is over."""
-        if self.session.state is not _S.RESTORING:
-            return
-        self._restoring.clear()
-        self.out.append(CancelTimer(_RESTORING))
-        changed = (*self._differences, *(f"tool {name}" for name in sorted(self.changed_tools)))
-        self.out.append(Report(Reinitialized(self.session.fingerprint, changed, tuple(self._not_restored))))
-        self.session.move(SessionStep.RESTORED)
-        self.streams.refresh_now()
-        self._go_on()
-
-    def _restored_tools(self, result: JSON) -> bool:
-        """One page of what tools there are now. Returns whether it was the last."""
-        self._new_tools.update(tools_of(result))
-        cursor = result.get("nextCursor")
-        if isinstance(cursor, str) and cursor:
-            self._restoring.add(self._send_own(Own.RESTORE, "tools/list", {"cursor": cursor}).wire_id)
-            return False
-        self.changed_tools = {name for name, tool in self.tools.items() if self._new_tools.get(name) != tool}
-        return True
-
     # Requests of our own.
-
-    def _send_own(self, own: Own, method: str, params: JSON, *, ticket: int = 0, delay: Delay = NO_DELAY) -> Call:
-        call = Call(
-            self.ledger.new_wire_id(),
-            None,
-            method,
-            None,
-            params,
-            "",
-            False,
-            self.session.incarnation,
-            own=own,
-            ticket=ticket,
-        )
-        self._post(call, delay)
-        return call
 
     def own_answered(self, stream: Stream, call: Call, message: JSON) -> None:
         """A request of the guard's own has its answer."""
         self._settle(call, Outcome.COMPLETED, "answered")
-        if call.own is Own.PING:
+        if call is self._ping:
             self._ping_over(Refusal(200, message) if is_suspect_answer(message) else None, answered=True)
         elif call is self._initializing:
             self._reopened(stream, call, message)
-        elif call.own is Own.RESTORE and call.wire_id in self._restoring:
-            self._restoring.discard(call.wire_id)
-            result = message.get("result")
-            if not isinstance(result, dict):
-                self._not_restored.append(_said(call))
-            elif call.method == "tools/list":
-                self._restored_tools(result)
-            self._restored_one()
-        else:
+        elif call.own is Own.RESTORE:
+            self._restored_by(call, message)
+        elif call.own is not Own.PING:  # a ping of a session that is no more says nothing of this one
             self._answered_otherwise(call, message)
 
     def _own_failed(self, call: Call, reason: str, refusal: Refusal | None = None) -> None:
@@ -376,10 +324,7 @@ class Recovery(Reconciling):
         elif call is self._initializing:
             self._not_reopened(reason, refusal)
         elif call.own is Own.RESTORE:
-            if call.wire_id in self._restoring:
-                self._restoring.discard(call.wire_id)
-                self._not_restored.append(_said(call))
-                self._restored_one()
+            self._not_restored_by(call)
         else:
             self._failed_otherwise(call, reason)
 
@@ -395,15 +340,3 @@ class Recovery(Reconciling):
 
 
 _BUDGET = Timer(TimerKind.BUDGET, STANDALONE)
-_RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
-
-
-def tools_of(result: JSON) -> dict[str, JSON]:
-    """The tools in an answer to `tools/list`, by name."""
-    tools = result.get("tools")
-    named = tools if isinstance(tools, list) else []
-    return {t["name"]: t for t in named if isinstance(t, dict) and isinstance(t.get("name"), str)}
-
-
-def _said(call: Call) -> str:
-    return f"{call.method} {call.params['uri']}" if "uri" in call.params else call.method

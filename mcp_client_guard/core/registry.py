@@ -88,7 +88,7 @@ class Registry:
         stream = self._streams.get(call.wire_id)
         if stream is None:
             return True
-        sent = stream.begun or stream.resumed or bool(stream.trail.rows)
+        sent = stream.was_sent
         if not sent or stream.state is StreamState.LOST or call.stateless:
             self._finish(stream)
         return sent
@@ -107,7 +107,8 @@ class Registry:
         """The session is lost: nothing of it is opened again. A POST that is being answered still may be."""
         self.close_standalone()
         for stream in list(self._streams.values()):
-            goes_on = stream.call is None or (stream.state is StreamState.OPEN and not stream.resumed)
+            is_post = stream.state is StreamState.OPEN and not stream.resumed
+            goes_on = stream.call is None or (is_post and stream.begun)
             if not goes_on and stream is not opener and self._streams.get(stream.number) is stream:
                 self._give_up(stream, "its session was lost")
 
@@ -120,6 +121,9 @@ class Registry:
                 continue
             elif stream is not opener and self.session.incarnation and opener.is_host_s:
                 self._give_up(stream, "a new session began before it was answered")
+            elif stream is not opener:
+                # What still comes of it is not to be found by a stream of the new session.
+                stream.trail.index = {}
         self.index.clear()
         self._finished.clear()
 
@@ -168,7 +172,7 @@ class Registry:
             # A batch, half drained: its event counts only with the last message of it.
             following[0].drained_row -= 1
         records = tuple(
-            CursorMoved(self.session.incarnation, stream.name, rows)
+            CursorMoved(stream.incarnation, stream.name, rows)
             for stream in touched.values()
             if self._streams.get(stream.number) is stream and (rows := self._storable(stream))
         )
@@ -234,7 +238,10 @@ class Registry:
 
     def _give_up(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
-        self.calls.in_doubt(stream.call, why)
+        if stream.was_sent:
+            self.calls.in_doubt(stream.call, why)
+        else:
+            self.calls.unsent(stream.call, why)
         self._finish(stream)
 
     def _cancel_timers(self, stream: Stream) -> None:
@@ -267,7 +274,7 @@ class Registry:
     def _drop_stored(self, stream: Stream) -> None:
         if stream.stored:
             stream.stored = False
-            self.out.append(Save((CursorDropped(self.session.incarnation, stream.name),)))
+            self.out.append(Save((CursorDropped(stream.incarnation, stream.name),)))
 
     def _drop_duplicate(self, stream: Stream, event: EventReceived, carried: bool) -> None:
         if carried:

@@ -6,7 +6,7 @@ from attrs import define
 
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
-from .ledger import Call
+from .ledger import CONSENT, Call, arguments_digest, meta_of
 from .model import CallRepeated
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
@@ -17,28 +17,20 @@ from .shared import Named
 class Repeats(Outcomes):
     """Refuses, joins or answers a call that repeats one whose outcome is not known (DESIGN §5)."""
 
-    def _is_repeat(self, call: Call, consent: str | None) -> bool:
+    def _repeats_another(self, call: Call) -> bool:
         """Whether this call repeats another that may have run; if so, it is answered or joined, not sent."""
-        digest = call.digest
-        if call.named and (named := self.shared.names.get(call.call_key)) is not None:
-            return self._is_named_repeat(call, named, consent)
-        if not call.is_unsafe_call or self.policy.resend_of(call.tool) == "always":
+        if call.method != "tools/call":
             return False
-        doubt = self.shared.doubted(digest, self.policy, self.clock.now)
-        if doubt is not None:
-            if consent == doubt.call_key or self.shared.consented(doubt.call_key):
-                self.shared.resolved(digest, doubt.call_key)
-                return False
-            self._refuse_repeat(call, doubt.told)
-            return True
-        troubled = next((other for _, other in self.shared.in_flight(digest) if other.troubled), None)
-        if troubled is not None:
-            self._join(call, troubled)
-        return troubled is not None
+        call.digest = arguments_digest(call.params)
+        consent = meta_of(call.params, CONSENT)
+        return (call.named and self._repeats_named(call, consent)) or self._repeats_alike(call, consent)
 
-    def _is_named_repeat(self, call: Call, named: Named, consent: str | None) -> bool:
+    def _repeats_named(self, call: Call, consent: str | None) -> bool:
         """The same name is the same call: it is attached to, and sent only if it never ran."""
         key = call.call_key
+        named = self.shared.names.get(key)
+        if named is None:
+            return False
         if named.digest != call.digest:
             text = f"The call key {key!r} names another call: other tool or arguments"
             self._deliver(error_answer(call.host_id, CODE_NAME_TAKEN, text))
@@ -47,11 +39,41 @@ class Repeats(Outcomes):
         elif named.answer is not None:
             self._deliver({"jsonrpc": "2.0", **named.answer, "id": call.host_id})
             self.out.append(Save((CallRepeated(key),)))
-        elif named.told is None or consent == key or self.shared.consented(key):
+        elif named.told is None:
+            return False
+        elif self._is_consented(call, key, consent):
+            self.shared.name(key, Named(call.digest))
+            self.shared.resolved(call.digest, key)
             return False
         else:
             self._refuse_repeat(call, named.told)
         return True
+
+    def _repeats_alike(self, call: Call, consent: str | None) -> bool:
+        """The same tool and arguments; but two different names are the host's word that these are two calls."""
+        if not call.is_unsafe_call:
+            return False
+        doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
+        doubts = tuple(doubt for doubt in doubts if not (call.named and doubt.named))
+        for doubt in doubts:
+            if self._is_consented(call, doubt.call_key, consent):
+                self.shared.resolved(call.digest, doubt.call_key)
+                return False
+        if doubts:
+            self._refuse_repeat(call, doubts[-1].told)
+            return True
+        alike = self.shared.in_flight(call.digest)
+        troubled = next((c for c in alike if c.troubled and not (call.named and c.named)), None)
+        if troubled is None or self.policy.resend_of(call.tool) == "always":
+            return False
+        self._join(call, troubled)
+        return True
+
+    def _is_consented(self, call: Call, call_key: str, consent: str | None) -> bool:
+        """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
+        return (
+            self.policy.resend_of(call.tool) == "always" or consent == call_key or self.shared.consented(call_key)
+        )
 
     def _refuse_repeat(self, call: Call, told: CallInDoubt) -> None:
         self._deliver(self._doubt_answer(call, told))
@@ -61,5 +83,6 @@ class Repeats(Outcomes):
     def _join(self, call: Call, other: Call) -> None:
         assert call.host_id is not None
         other.joined.append((self.machine, call.host_id))
+        self.joins.add(call.host_id)
         self.out.append(Save((CallRepeated(other.call_key),)))
         self.out.append(Report(RepeatJoined(call.tool, other.call_key)))

@@ -7,9 +7,9 @@ that hosts give to calls, and the user's consent live here and not in one connec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from .answers import CallInDoubt
 from .heritage import PROCESS_DIED
@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from .policy import GuardPolicy
 
 _KEPT = 4096
-"""Doubts and names remembered; the oldest go first. A named call is still in the store's ledger."""
+"""Calls in doubt, names and consents remembered; the oldest go first. The ledger on disk still has them."""
+_KEPT_ALIKE = 16
+"""Calls in doubt with the same tool and arguments."""
+_ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED)
 _UNKNOWN = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 @frozen
@@ -33,6 +38,8 @@ class Doubt:
     told: CallInDoubt
     at: float
     """Seconds on the machine's clock."""
+    named: bool = False
+    """The host chose its call key."""
 
 
 @define(eq=False)
@@ -43,7 +50,6 @@ class Named:
     """Of tool and arguments."""
     call: Call | None = None
     """While it has no outcome."""
-    machine: int = 0
     outcome: Outcome | None = None
     answer: JSON | None = field(default=None, repr=False)
     told: CallInDoubt | None = None
@@ -54,39 +60,42 @@ class SharedLedger:
     """One for each key. Every `Machine` under that key is given the same one."""
 
     names: dict[str, Named] = field(factory=dict, init=False)
-    _doubts: dict[bytes, Doubt] = field(factory=dict, init=False)
-    _consents: set[str] = field(factory=set, init=False)
-    _in_flight: dict[bytes, list[tuple[int, Call]]] = field(factory=dict, init=False)
+    _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
+    _consents: dict[str, None] = field(factory=dict, init=False)
+    _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
 
     def consent(self, call_key: str) -> None:
         """The user allows one repeat of the call with this key."""
-        self._consents.add(call_key)
+        self._consents[call_key] = None
+        _bound(self._consents)
 
     def consented(self, call_key: str) -> bool:
         """Whether there is such a consent; it is used up by this."""
         if call_key not in self._consents:
             return False
-        self._consents.discard(call_key)
+        del self._consents[call_key]
         return True
 
     def doubt(self, digest: bytes, doubt: Doubt) -> None:
-        self._doubts.pop(digest, None)
-        self._doubts[digest] = doubt
+        """From now on a call with this tool and these arguments is a repeat of this one."""
+        others = tuple(d for d in self._doubts.pop(digest, ()) if d.call_key != doubt.call_key)
+        self._doubts[digest] = (*others, doubt)[-_KEPT_ALIKE:]
         _bound(self._doubts)
 
-    def doubted(self, digest: bytes, policy: GuardPolicy, now: float) -> Doubt | None:
-        """The doubt that a call with this tool and these arguments would repeat."""
-        doubt = self._doubts.get(digest)
-        if doubt is None or now - doubt.at < policy.repeat_window:
-            return doubt
-        del self._doubts[digest]
-        return None
+    def doubted(self, digest: bytes, policy: GuardPolicy, now: float) -> tuple[Doubt, ...]:
+        """The calls in doubt that one with this tool and these arguments would repeat, newest last."""
+        return self._keep(digest, [d for d in self._doubts.get(digest, ()) if now - d.at < policy.repeat_window])
 
     def resolved(self, digest: bytes, call_key: str) -> None:
         """It is known what became of the call with this key, or it may be repeated."""
-        doubt = self._doubts.get(digest)
-        if doubt is not None and doubt.call_key == call_key:
-            del self._doubts[digest]
+        self._keep(digest, [d for d in self._doubts.get(digest, ()) if d.call_key != call_key])
+
+    def _keep(self, digest: bytes, doubts: list[Doubt]) -> tuple[Doubt, ...]:
+        if doubts:
+            self._doubts[digest] = tuple(doubts)
+        else:
+            self._doubts.pop(digest, None)
+        return tuple(doubts)
 
     def restore(self, calls: Iterable[StoredCall], wall_now: float, now: float) -> None:
         """What the ledger on disk knows of calls in doubt and of names, oldest row first.
@@ -100,30 +109,36 @@ class SharedLedger:
             unknown = call.outcome in _UNKNOWN and not reason.endswith(NEVER_SENT)
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
                 age = 0.0 if call.settled_at is None else max(0.0, wall_now - call.settled_at)
-                self.doubt(call.arguments_digest, Doubt(call.call_key, told, now - age))
+                self.doubt(call.arguments_digest, Doubt(call.call_key, told, now - age, call.named))
+            elif call.outcome in _ANSWERED:
+                self.resolved(call.arguments_digest, call.call_key)
             if call.named:
-                named = Named(call.arguments_digest, None, 0, call.outcome, call.answer, told if unknown else None)
-                self.name(call.call_key, named)
+                if call.outcome in _ANSWERED and call.answer is None:
+                    told = evolve(told, reason="it was answered, but its answer was not kept")
+                known = told if unknown or call.outcome in _ANSWERED else None
+                self.name(call.call_key, Named(call.arguments_digest, None, call.outcome, call.answer, known))
 
-    def begin(self, digest: bytes, machine: int, call: Call) -> None:
-        self._in_flight.setdefault(digest, []).append((machine, call))
+    def begin(self, digest: bytes, call: Call) -> None:
+        self._in_flight.setdefault(digest, []).append(call)
 
     def end(self, digest: bytes, call: Call) -> None:
-        left = [entry for entry in self._in_flight.pop(digest, ()) if entry[1] is not call]
+        left = [other for other in self._in_flight.pop(digest, ()) if other is not call]
         if left:
             self._in_flight[digest] = left
 
-    def in_flight(self, digest: bytes) -> list[tuple[int, Call]]:
+    def in_flight(self, digest: bytes) -> list[Call]:
         """The unsafe calls under way, in any connection, with this tool and these arguments."""
         return self._in_flight.get(digest, [])
 
     def name(self, call_key: str, named: Named) -> None:
         self.names.pop(call_key, None)
         self.names[call_key] = named
-        for oldest in [k for k, n in self.names.items() if n.call is None][: len(self.names) - _KEPT]:
-            del self.names[oldest]
+        if len(self.names) > _KEPT:
+            oldest = next((key for key, known in self.names.items() if known.call is None), None)
+            if oldest is not None:
+                del self.names[oldest]
 
 
-def _bound(entries: dict[bytes, Doubt]) -> None:
+def _bound(entries: dict[_K, _V]) -> None:
     if len(entries) > _KEPT:
         del entries[next(iter(entries))]

@@ -107,6 +107,11 @@ class Stream:
         return self.resumed and self.primed_on in (0, self.connection)
 
     @property
+    def was_sent(self) -> bool:
+        """Whether any byte of its request can have left."""
+        return self.begun or self.resumed or bool(self.trail.rows)
+
+    @property
     def is_host_s(self) -> bool:
         """Opened by a request of the host's, and not by one of the guard's own."""
         return self.call is not None and self.call.own is None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import Report, Save, SetTimer, Timer, TimerKind
+from .actions import CancelTimer, Report, Save, SetTimer, Timer, TimerKind
+from .answers import not_executed_answer
 from .asked import Asked
 from .classify import is_suspect_answer
 from .heritage import PROCESS_DIED, Heritage, OldSession
@@ -16,11 +17,11 @@ from .recovery import Recovery
 from .report import SessionLost
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
-from .tasks import Task, outcome_of, poll_seconds, task_of
+from .tasks import Task, poll_seconds, task_of, told_of
 
 _STANDALONE = "standalone"
-_UNKNOWN_TASK = -32602
 _KEPT_TASKS = 1024
+_ASK_AGAIN_SECONDS = 5.0
 
 
 @define(eq=False, repr=False)
@@ -37,6 +38,8 @@ class TakeOver(Recovery):
     _heirs: list[Call] = field(factory=list, init=False)
     _tasks: dict[int, Task] = field(factory=dict, init=False)
     """Of heirs, by wire ID."""
+    _asking: dict[int, Call] = field(factory=dict, init=False)
+    """What was last asked of each."""
     _made: dict[str, Call] = field(factory=dict, init=False)
     """Calls that the server has made tasks of, by task ID."""
 
@@ -48,23 +51,25 @@ class TakeOver(Recovery):
 
     def _offer_session(self, sent: MessageSubmitted) -> bool:
         """Whether the host's `initialize` waits for what the server says to the old session."""
+        self.is_adopted = False
+        if self._offer is not None:
+            self._not_adopted("the host initialized once more")
         heritage, self.heritage = self.heritage, None
         if heritage is None:
             return False
-        old = heritage.session
-        self._inherit(heritage)
         self.session.incarnation = heritage.incarnation
+        self._inherit(heritage)
+        old = heritage.session
         if old is None:
             self._settle_heirs(PROCESS_DIED)
             return False
         params = old.initialize_params
         self.session.adopt(heritage.incarnation, old.session_id, params, old.initialize_result)
         self.session.move(SessionStep.OFFERED)
-        self._offered = old
-        if sent.message.get("params") != params:
+        if (sent.message.get("params") or {}) != params:
             self._abandon("the host's initialize has other parameters")
             return False
-        self._offer = sent
+        self._offer, self._offered = sent, old
         self._send_own(Own.PROOF, "ping", {})
         return True
 
@@ -90,27 +95,24 @@ class TakeOver(Recovery):
             if heir.task is not None:
                 self._tasks[call.wire_id] = heir.task
             if call.is_unsafe_call:
-                self.shared.begin(call.digest, self.machine, call)
+                # From now on a repeat is joined to it, not refused.
+                self.shared.resolved(call.digest, call.call_key)
+                self.shared.begin(call.digest, call)
             if call.named:
                 self._name(call)
 
-    def _adopt(self) -> None:
+    def _adopt(self, sent: MessageSubmitted, old: OldSession) -> None:
         """The server has answered under the old session."""
-        sent, self._offer = self._offer, None
-        old, self._offered = self._offered, None
-        assert sent is not None
-        assert old is not None
+        self._offer = self._offered = None
         self.session.move(SessionStep.ADOPTED)
         self.is_adopted = True
         self.asked.restore(old.answers)
         self._report_connected()
         self._deliver({"jsonrpc": "2.0", "id": sent.message["id"], "result": old.initialize_result})
-        if _STANDALONE in old.cursors:
+        if _STANDALONE in old.cursors and self.opens_standalone:
             self.streams.inherit(STANDALONE, None, old.cursors[_STANDALONE])
-        for call in [c for c in self._heirs if c.in_flight]:
+        for call in self._waiting_heirs():
             rows = old.cursors.get(str(call.wire_id), ())
-            if call.wire_id in self._tasks:
-                continue
             if rows and call.incarnation == self.session.incarnation:
                 self.streams.inherit(call.wire_id, call, rows)
             else:
@@ -123,35 +125,59 @@ class TakeOver(Recovery):
         self.out.append(Report(SessionLost(self.session.fingerprint, reason)))
         self.session.forget()
         self.session.move(SessionStep.ABANDONED)
-        self._offered = None
         self._settle_heirs(f"{PROCESS_DIED}, and its session is gone ({reason})")
 
     def _settle_heirs(self, reason: str) -> None:
-        for call in [c for c in self._heirs if c.in_flight and c.wire_id not in self._tasks]:
+        for call in self._waiting_heirs():
             self.in_doubt(call, reason)
 
+    def _waiting_heirs(self) -> list[Call]:
+        """Those without an outcome that no task will give one."""
+        return [call for call in self._heirs if call.in_flight and call.wire_id not in self._tasks]
+
     def _not_adopted(self, reason: str) -> None:
+        sent, self._offer, self._offered = self._offer, None, None
         self._abandon(reason)
-        sent, self._offer = self._offer, None
         if sent is not None:
             self.submit(sent)
 
     def lose_session(self, reason: str) -> None:
-        if self.session.state is not SessionState.PROVING:
+        if self.session.state is SessionState.PROVING:
+            self._not_adopted(reason)
+        else:
             super().lose_session(reason)
+
+    def heir_answered(self, call: Call, message: JSON) -> None:
+        """The answer to a call of the dead process; if it is a task, its outcome is still to come."""
+        task = task_of(message)
+        if task is None:
+            self._settle(call, Outcome.RECOVERED, "replayed after a restart", message)
+            return
+        self._save_task(call, task)
+        self._tasks[call.wire_id] = task
+        self.ask_task(call.wire_id)
+
+    def leave_heir(self, call: Call) -> None:
+        """The host has left: the row stays open, for the next process to go on with; nobody waits for it here."""
+        reason = f"{PROCESS_DIED}, and the connection that looked for its answer was closed"
+        self._answer_others(call, self._doubt_answer(call, self._doubt_of(call, reason)))
+        self._keep_doubt(call, Outcome.IN_DOUBT, reason, None, late=False)
 
     # Tasks.
 
-    def learn_task(self, call: Call, result: JSON) -> None:
+    def learn_task(self, call: Call, message: JSON) -> None:
         """The answer to a call: if it is a task, its ID is on disk before the host knows of it."""
-        task = task_of(result)
-        if task is None:
+        task = task_of(message)
+        if task is None or call.method != "tools/call":
             return
-        row = TaskCreated(call.incarnation, call.wire_id, task.task_id, task.is_extension)
-        self.out.append(Save((row,), durable=True))
+        self._save_task(call, task)
         self._made[task.task_id] = call
         if len(self._made) > _KEPT_TASKS:
             del self._made[next(iter(self._made))]
+
+    def _save_task(self, call: Call, task: Task) -> None:
+        row = TaskCreated(call.incarnation, call.wire_id, task.task_id, task.is_extension)
+        self.out.append(Save((row,), durable=True))
 
     def task_drained(self, call: Call) -> None:
         """The host has taken an answer about a task; this was its outcome."""
@@ -165,45 +191,63 @@ class TakeOver(Recovery):
             self.ask_task(wire_id)
 
     def ask_task(self, wire_id: int) -> None:
-        task = self._tasks.get(wire_id)
-        if task is None or self.session.state is not SessionState.LIVE:
+        """Ask for the task of this heir, unless a question is out already."""
+        task, asking = self._tasks.get(wire_id), self._asking.get(wire_id)
+        if (
+            task is None
+            or self.session.state is not SessionState.LIVE
+            or (asking is not None and asking.in_flight)
+        ):
             return
         method, params = task.question()
-        self._send_own(Own.TASK, method, params, ticket=wire_id)
+        self._asking[wire_id] = self._send_own(Own.TASK, method, params, ticket=wire_id)
 
     def _task_answered(self, question: Call, message: JSON) -> None:
         call, task = self.ledger.by_first(question.ticket), self._tasks.get(question.ticket)
         if call is None or task is None:
             return
-        error = message.get("error")
-        outcome = outcome_of(task, message)
-        if outcome is None:
-            self.out.append(SetTimer(Timer(TimerKind.PACE, call.wire_id), poll_seconds(message)))
-        elif isinstance(error, dict) and error.get("code") == _UNKNOWN_TASK:
-            self._end_task(call)
-            self.in_doubt(call, "the server does not know its task any more")
-        else:
-            self._end_task(call)
-            self._settle(call, Outcome.RECOVERED, "its task was asked for", outcome)
-
-    def _end_task(self, call: Call) -> None:
-        del self._tasks[call.wire_id]
+        told = told_of(task, message)
+        if told.answer is None and not told.why_none:
+            self.out.append(SetTimer(_pace(call), poll_seconds(message)))
+            return
         self.out.append(Save((TaskEnded(call.incarnation, call.wire_id),)))
+        if told.answer is None:
+            self.in_doubt(call, told.why_none)
+        else:
+            self._settle(call, Outcome.RECOVERED, "its task was asked for", told.answer)
+
+    def _forget(self, call: Call) -> None:
+        super()._forget(call)
+        if call.own is Own.HEIR and self._tasks.pop(call.wire_id, None) is not None:
+            self._asking.pop(call.wire_id, None)
+            self.out.append(CancelTimer(_pace(call)))
 
     # Requests of our own.
 
     def _answered_otherwise(self, call: Call, message: JSON) -> None:
+        sent, old = self._offer, self._offered
         if call.own is Own.TASK:
             self._task_answered(call, message)
         elif call.own is Own.HOOK:
             self._answer_others(call, message)
+        elif sent is None or old is None:
+            return  # it was given up before the server answered
         elif is_suspect_answer(message):
             self._not_adopted("a ping under it was refused")
         else:
-            self._adopt()
+            self._adopt(sent, old)
 
     def _failed_otherwise(self, call: Call, reason: str) -> None:
-        if call.own is Own.HOOK:
+        if call.own is Own.HOOK and call.outcome is Outcome.NOT_EXECUTED:
+            self._answer_others(call, not_executed_answer(None, "server", reason))
+        elif call.own is Own.HOOK:
             self._answer_others(call, self._doubt_answer(call, self._doubt_of(call, reason)))
-        elif call.own is Own.PROOF:
+        elif call.own is Own.TASK and call.ticket in self._tasks:
+            # Where the session is lost, the next one asks again.
+            self.out.append(SetTimer(Timer(TimerKind.PACE, call.ticket), _ASK_AGAIN_SECONDS))
+        elif call.own is Own.PROOF and self._offer is not None:
             self._not_adopted(reason)
+
+
+def _pace(call: Call) -> Timer:
+    return Timer(TimerKind.PACE, call.wire_id)

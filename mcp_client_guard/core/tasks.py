@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from attrs import field, frozen
 
+from .classify import code_of, is_suspect_answer
 from .model import JSON
 
 _TERMINAL = frozenset({"completed", "failed", "cancelled"})
+_UNKNOWN_TASK = -32602
 _LONGEST_POLL = 60.0
 _POLL = 1.0
 
@@ -26,8 +26,9 @@ class Task:
         return ("tasks/get" if self.is_extension else "tasks/result"), {"taskId": self.task_id}
 
 
-def task_of(result: Any) -> Task | None:
-    """The task in the result of a `tools/call`, if it was taken as one."""
+def task_of(message: JSON) -> Task | None:
+    """The task in the answer to a `tools/call`, if it was taken as one."""
+    result = message.get("result")
     if not isinstance(result, dict):
         return None
     is_extension = result.get("resultType") == "task"
@@ -36,33 +37,53 @@ def task_of(result: Any) -> Task | None:
     return Task(task_id, is_extension) if isinstance(task_id, str) else None
 
 
-def outcome_of(task: Task, message: JSON) -> JSON | None:
-    """The answer to the call itself, in an answer about its task; None while there is none yet."""
+@frozen
+class Told:
+    """What an answer about a task says of the call."""
+
+    answer: JSON | None = field(default=None, repr=False)
+    """The answer to the call itself."""
+    why_none: str = ""
+    """Why there will be none; empty while it may still come."""
+
+
+def told_of(task: Task, message: JSON) -> Told:
+    """What the server says of a task that was asked for."""
+    if code_of(message) == _UNKNOWN_TASK:
+        return Told(why_none="the server does not know its task any more")
+    if is_suspect_answer(message):
+        return Told(why_none="asking for its task drew an error that may mean a lost session")
     if not task.is_extension:
-        return message
+        return Told(message)
     result = message.get("result")
-    if not isinstance(result, dict) or result.get("status") not in _TERMINAL:
-        return None if isinstance(result, dict) else message
-    kept = {k: result[k] for k in ("result", "error") if isinstance(result.get(k), dict)}
-    return {"jsonrpc": "2.0", "id": message.get("id"), **kept} if kept else message
+    if not isinstance(result, dict):
+        return Told(why_none=f"asking for its task drew the error {code_of(message)}")
+    if result.get("status") not in _TERMINAL:
+        return Told()
+    outcome = {k: result[k] for k in ("result", "error") if isinstance(result.get(k), dict)}
+    if not outcome:
+        return Told(why_none=f"its task is {result['status']}, and has no result")
+    return Told({"jsonrpc": "2.0", "id": message.get("id"), **outcome})
 
 
 def poll_seconds(message: JSON) -> float:
     """How long the server wants us to wait before the next `tasks/get`."""
     result = message.get("result")
     wait = result.get("pollIntervalMs") if isinstance(result, dict) else None
-    ok = isinstance(wait, (int, float)) and not isinstance(wait, bool) and wait > 0
-    return min(wait / 1000, _LONGEST_POLL) if ok and wait is not None else _POLL
+    if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not wait > 0:
+        return _POLL
+    return min(wait / 1000, _LONGEST_POLL)
 
 
 def ends_task(method: str, message: JSON) -> bool:
-    """Whether this answer to the host's `tasks/result` or `tasks/get` is the outcome of the task."""
-    result = message.get("result")
+    """Whether nothing more is to be had of a task once the host has taken this answer about it."""
     if method == "tasks/result":
-        return "result" in message or "error" in message
-    return (
-        method == "tasks/get"
-        and isinstance(result, dict)
-        and result.get("status") in _TERMINAL
-        and ("result" in result or "error" in result)
-    )
+        return True
+    if method == "tasks/get" and code_of(message) == _UNKNOWN_TASK:
+        return True
+    result = message.get("result")
+    if method not in ("tasks/get", "tasks/cancel") or not isinstance(result, dict):
+        return False
+    # The `tasks/get` of 2025-11-25 tells the status only: what the call gave is still to be had.
+    has_outcome = result.get("status") in _TERMINAL and ("result" in result or "error" in result)
+    return result.get("status") == "cancelled" or has_outcome

@@ -31,9 +31,11 @@ from mcp_client_guard.core.inputs import (
     ConnectionLost,
     Drained,
     EventReceived,
+    HookRequested,
     IdleElapsed,
     Input,
     MessageSubmitted,
+    Reconciled,
     Refused,
     SaveFailed,
     TimerElapsed,
@@ -43,9 +45,16 @@ from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import JSON, Evidence, Outcome, Record
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, Event, Resumed
+from mcp_client_guard.core.verdicts import Verdict
 
 SESSION = "session-one"
 CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
+RESULT: JSON = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": CAPABILITIES,
+    "serverInfo": {"name": "fake", "version": "1"},
+}
+RESTORED = ("logging/setLevel", "resources/subscribe", "tools/list")
 
 A = TypeVar("A")
 E = TypeVar("E")
@@ -118,16 +127,17 @@ class Driver:
     """Connections ordered and neither hung up nor lost."""
     begins: bool = True
     """Whether an exchange without a wait begins as soon as it is ordered."""
+    has_hook: bool = False
     _next_id: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.machine = Machine(self.policy)
+        self.machine = Machine(self.policy, has_hook=self.has_hook)
 
     def feed(self, told: Input) -> list[Action]:
         """Give the machine an input, and keep the books of what it orders."""
         if isinstance(told, ConnectionLost):
             self.open.discard(told.connection)
-        actions = self.machine.receive(told)
+        actions = self.machine.receive(told, now=self.now)
         for action in actions:
             if isinstance(action, (Post, Get)) and self.begins and not action.delay.attempt:
                 assert not self.machine.receive(Begun(action.stream, action.connection))
@@ -188,11 +198,7 @@ class Driver:
     def initialize(self, session_id: str | None = SESSION, result: JSON | None = None) -> Peer:
         """`initialize`, answered with JSON."""
         sent = self.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
-        result = result or {
-            "protocolVersion": "2025-11-25",
-            "capabilities": CAPABILITIES,
-            "serverInfo": {"name": "fake", "version": "1"},
-        }
+        result = result or RESULT
         sent.actions = sent.accept(events=False, session_id=session_id) + sent.body(sent.result(result))
         return sent
 
@@ -204,6 +210,48 @@ class Driver:
         if session_id is not None:
             self.standalone.accept() if standalone else self.standalone.refuse(405)
         return self
+
+    def sent(self, method: str) -> Peer:
+        """The server's end of the newest request or notification of this method."""
+        numbers = [n for n, o in self.orders.items() if isinstance(o, Post) and o.message.get("method") == method]
+        return self.peer(max(numbers, default=-1))
+
+    def is_waited_for(self, method: str) -> bool:
+        peer = self.sent(method)
+        return peer.stream != -1 and peer.is_open
+
+    def reinitialized(
+        self, session_id: str | None = "session-two", tools: list[JSON] | None = None, **changed: Any
+    ) -> list[Action]:
+        """The guard's own `initialize` is answered, its `initialized` taken, and what it restores granted."""
+        actions = self.reopened(session_id, **changed)
+        while restoring := [m for m in RESTORED if self.is_waited_for(m)]:
+            peer = self.sent(restoring[0])
+            actions += peer.answer({"tools": tools or []} if restoring[0] == "tools/list" else {})
+        return actions
+
+    def reopened(self, session_id: str | None = "session-two", **changed: Any) -> list[Action]:
+        """The same, but nothing is restored yet."""
+        actions = self.sent("initialize").answer({**RESULT, **changed}, session_id=session_id)
+        return actions + self.sent("notifications/initialized").accept(status=202, events=False)
+
+    def listed(self, *tools: JSON) -> list[Action]:
+        """The host has listed these tools."""
+        return self.request("tools/list").answer({"tools": list(tools)})
+
+    def ask(self, call: Peer, request_id: Any = 1, method: str = "sampling/createMessage") -> list[Action]:
+        """The server asks the host something on this stream."""
+        return call.event(None, {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {}})
+
+    def reconciled(self, call: Peer, verdict: Verdict | None = None, failed: str | None = None) -> list[Action]:
+        """The user's hook has answered."""
+        return self.feed(Reconciled(call.stream, verdict, failed))
+
+    def hook_asks(self, method: str, params: JSON | None = None, ticket: int = 1) -> Peer:
+        """The user's hook asks the server something."""
+        actions = self.feed(HookRequested(ticket, method, params or {}, f"hook-{ticket}"))
+        posts = of(actions, Post)
+        return Peer(self, posts[-1].stream if posts else -1, "", actions)
 
     # The clock.
 
@@ -301,6 +349,13 @@ class Peer:
     def save_failed(self) -> list[Action]:
         return self.driver.feed(SaveFailed(self.stream, "disk full"))
 
+    def answer(self, result: JSON | None = None, session_id: str | None = None) -> list[Action]:
+        """The whole answer, as JSON."""
+        return self.accept(events=False, session_id=session_id) + self.body(self.result(result))
+
+    def answer_error(self, code: int = -32000) -> list[Action]:
+        return self.accept(events=False) + self.body(self.error(code))
+
     # Messages of the server's that belong to this request.
 
     def result(self, result: JSON | None = None) -> JSON:
@@ -333,6 +388,8 @@ Script = Callable[[Driver], None]
 
 __all__ = [
     "CAPABILITIES",
+    "RESTORED",
+    "RESULT",
     "SESSION",
     "Driver",
     "EndSession",

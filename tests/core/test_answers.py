@@ -45,7 +45,7 @@ def test_other_requests_and_by_choice_tool_calls_get_an_error(method: str, as_re
 def test_our_codes_are_nobody_else_s_and_our_words_start_no_retry() -> None:
     """DESIGN §5: never -32000, -32001, ±32600 or 408, never "session terminated"."""
     codes = [v for k, v in vars(answers).items() if k.startswith("CODE_")]
-    assert len(set(codes)) == len(codes) == 4
+    assert len(set(codes)) == len(codes) == 5
     assert not any(-32768 <= code <= -32000 for code in codes)
     texts = [str(DOUBT), session_lost_answer(1, "gone")["error"]["message"]]
     assert not any("session terminated" in text.lower() for text in texts)
@@ -117,10 +117,10 @@ def test_not_executed_says_by_whose_word() -> None:
 
 
 @pytest.mark.parametrize(("status", "by"), [(404, "server"), (None, "wire")])
-def test_a_lost_session_says_what_to_do(status: int | None, by: str) -> None:
+def test_a_lost_session_says_by_whose_word_nothing_ran(status: int | None, by: str) -> None:
     error = session_lost_answer("h1", "gone", status)["error"]
-    assert error["data"]["by"] == by
-    assert "Connect again" in error["message"]
+    assert error["data"] == {"outcome": "not_executed", "by": by, "reason": "gone", "http_status": status}
+    assert "was not executed: gone" in error["message"]
 
 
 @pytest.mark.parametrize(

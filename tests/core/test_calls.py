@@ -15,7 +15,7 @@ from mcp_client_guard.core.actions import (
     SetTimer,
     TimerKind,
 )
-from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST, CallInDoubt
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CallInDoubt
 from mcp_client_guard.core.inputs import UNREADABLE, CrowdedOut, TimerElapsed
 from mcp_client_guard.core.model import CallSent, Outcome, SessionEnded
 from mcp_client_guard.core.model import CallSettled as Settled
@@ -145,7 +145,7 @@ def test_a_json_answer_completes_the_call(driver: Driver) -> None:
     assert not driver.is_set(TimerKind.DEADLINE, call.stream)
 
 
-@pytest.mark.parametrize("code", [-32000, -32601])
+@pytest.mark.parametrize("code", [-32601, -32602, 7])
 def test_an_error_answer_is_an_answer(driver: Driver, code: int) -> None:
     call = driver.call()
     call.accept(events=False)
@@ -271,8 +271,13 @@ def test_progress_that_nobody_asked_for_is_dropped(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 413, 415, 429, 503])
-def test_a_refusal_before_execution_is_not_executed(driver: Driver, status: int) -> None:
+@pytest.mark.parametrize("session_id", [SESSION, None])
+def test_a_refusal_before_execution_is_not_executed(session_id: str | None, status: int) -> None:
+    driver = Driver().opened(session_id)
     actions = driver.call().refuse(status)
+    if session_id is not None and status not in (413, 415, 429):
+        assert delivered(actions) == [], "a ping says first whether the session lives"
+        actions = driver.sent("ping").answer({})
     assert outcomes(actions) == [Outcome.NOT_EXECUTED]
     assert error_of(actions)["data"]["http_status"] == status
 
@@ -303,8 +308,13 @@ def test_a_redirect_that_was_not_followed_is_named(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 408, 409, 418, 500, 502, 504])
-def test_any_other_refusal_is_an_answer_with_its_status(driver: Driver, status: int) -> None:
+@pytest.mark.parametrize("session_id", [SESSION, None])
+def test_any_other_refusal_is_an_answer_with_its_status(session_id: str | None, status: int) -> None:
+    driver = Driver().opened(session_id)
     actions = driver.call().refuse(status)
+    if session_id is not None and status not in (408, 418):
+        assert delivered(actions) == [], "a ping says first whether the session lives"
+        actions = driver.sent("ping").answer({})
     assert outcomes(actions) == [Outcome.COMPLETED]
     assert error_of(actions)["data"] == {"http_status": status}
 
@@ -312,17 +322,18 @@ def test_any_other_refusal_is_an_answer_with_its_status(driver: Driver, status: 
 @pytest.mark.parametrize("body", [None, "<html>", {"error": "x"}, {"error": {"code": -32001, "message": "gone"}}])
 def test_404_under_a_session_is_a_lost_session(driver: Driver, body: Any) -> None:
     other = driver.call()
-    actions = driver.call().refuse(404, body)
-    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
-    assert error_of(actions)["code"] == CODE_SESSION_LOST
+    call = driver.call("look")
+    actions = call.refuse(404, body)
+    assert outcomes(actions) == []
     assert records(actions, SessionEnded)
     assert reports(actions, SessionLost)
     assert other.is_open, "what is in flight may still be answered"
-    refused = driver.call()
-    assert error_of(refused.actions)["code"] == CODE_SESSION_LOST
-    assert not of(refused.actions, Post)
+    later = driver.call("find")
+    assert not of(later.actions, Post)
     (lost,) = reports(driver.notify("notifications/roots/list_changed"), NotificationLost)
     assert lost.why == "the session is lost"
+    actions = driver.reinitialized()
+    assert [p.message["params"]["name"] for p in of(actions, Post)[1:]] == ["look", "find"]
 
 
 def test_404_with_an_unknown_method_is_an_answer(driver: Driver) -> None:
@@ -349,14 +360,16 @@ def test_a_refusal_after_the_call_was_settled_is_not_delivered_and_changes_no_ou
         assert delivered(actions) == []
         assert outcomes(actions) == []
         assert not peer.is_open
-    assert (driver.machine.session.state is SessionState.LOST) is (status == 404)
+    assert (driver.machine.session.state is SessionState.REINITIALIZING) is (status == 404)
 
 
-def test_a_request_of_the_server_s_is_delivered_as_it_is(driver: Driver) -> None:
+def test_a_request_of_the_server_s_is_delivered_under_an_id_of_ours(driver: Driver) -> None:
     call = driver.call()
     call.accept()
     sampling = {"jsonrpc": "2.0", "id": call.stream, "method": "sampling/createMessage", "params": {}}
-    assert delivered(call.event("e1", sampling)) == [sampling]
+    (asked,) = delivered(call.event("e1", sampling))
+    assert {**asked, "id": call.stream} == sampling
+    assert asked["id"] != call.stream
 
 
 # Cancelling, and the deadline.
@@ -506,7 +519,7 @@ def test_a_late_answer_may_come_on_another_stream_when_its_own_is_gone(driver: D
     call = driver.call().stream_up("e1")
     call.cut()
     driver.cancel(call)
-    other = driver.call()
+    other = driver.call("other")
     other.accept()
     assert outcomes(other.event("q1", call.result())) == [Outcome.RECOVERED]
 
@@ -600,10 +613,12 @@ def test_an_older_version_without_a_session_is_not_stateless(stateless: Driver) 
 # Notifications and the host's own answers.
 
 
-def test_the_host_s_answer_to_the_server_is_posted_as_it_is(driver: Driver) -> None:
-    answer = {"jsonrpc": "2.0", "id": 7, "result": {"roots": []}}
-    (post,) = of(driver.submit(answer), Post)
-    assert post.message == answer
+def test_the_host_s_answer_to_the_server_is_posted_under_the_server_s_id(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    (asked,) = delivered(driver.ask(call, "s7", "roots/list"))
+    (post,) = of(driver.submit({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}), Post)
+    assert post.message == {"jsonrpc": "2.0", "id": "s7", "result": {"roots": []}}
     assert post.headers["mcp-session-id"] == SESSION
     peer = driver.peer(post.stream)
     assert [type(a) for a in peer.accept(events=False, status=202)] == [Hangup]

@@ -413,7 +413,8 @@ def test_it_is_not_opened_where_the_client_has_no_connection_to_spare() -> None:
 def test_only_what_a_request_waits_for_counts_among_the_requests(driver: Driver, stream: Peer) -> None:
     assert not stream.order.for_request
     assert not of(driver.notify("notifications/x"), Post)[0].for_request
-    assert not of(driver.submit({"jsonrpc": "2.0", "id": 7, "result": {}}), Post)[0].for_request
+    (asked,) = delivered(driver.ask(stream))
+    assert not of(driver.submit({"jsonrpc": "2.0", "id": asked["id"], "result": {}}), Post)[0].for_request
     assert driver.call().order.for_request
 
 

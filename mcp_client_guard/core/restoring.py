@@ -1,0 +1,131 @@
+"""A new session is brought to where the lost one was: log level, subscriptions, and what tools there are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from attrs import define, field
+
+from .actions import NO_DELAY, CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
+from .ledger import Call, Own
+from .model import JSON
+from .reconcile import Reconciling
+from .report import Reinitialized
+from .state import SessionState, SessionStep
+from .stream import STANDALONE
+
+_RESTORE_SECONDS = 5.0
+RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
+
+
+@define(eq=False, repr=False)
+class Restoring(Reconciling):
+    """Owns what a session is to be brought to again."""
+
+    subscriptions: set[str] = field(factory=set, init=False)
+    log_level: str | None = field(default=None, init=False)
+    tools: dict[str, JSON] = field(factory=dict, init=False)
+    """As the host was last told of them."""
+    _differences: tuple[str, ...] = field(default=(), init=False)
+    """Between what the server said of itself in the lost session and in this one."""
+    _restoring: set[int] = field(factory=set, init=False)
+    _not_restored: list[str] = field(factory=list, init=False)
+    _new_tools: dict[str, JSON] = field(factory=dict, init=False)
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """The session is live."""
+        ...
+
+    def begin_anew(self) -> None:
+        """The host opens a session of its own: it is to be as the host makes it."""
+        self.subscriptions.clear()
+        self.log_level = None
+        self.changed_tools.update(self.tools)  # until the host has listed them again
+
+    def _restore(self) -> None:
+        self.session.move(SessionStep.RESTORE_SENT)
+        self._not_restored, self._new_tools = [], {}
+        wanted: list[tuple[str, JSON]] = []
+        if self.log_level is not None:
+            wanted.append(("logging/setLevel", {"level": self.log_level}))
+        wanted += [("resources/subscribe", {"uri": uri}) for uri in sorted(self.subscriptions)]
+        if self.tools:
+            self.changed_tools = set(self.tools)  # until they are known to be the same
+            wanted.append(("tools/list", {}))
+        self.out.append(SetTimer(RESTORING, _RESTORE_SECONDS))
+        for method, params in wanted:
+            self._restoring.add(self._send_own(Own.RESTORE, method, params).wire_id)
+        self._restored_one()
+
+    def _restored_one(self) -> None:
+        if not self._restoring and self.session.state is SessionState.RESTORING:
+            self.restored()
+
+    def restored(self) -> None:
+        """All is restored, or its time is over."""
+        if self.session.state is not SessionState.RESTORING:
+            return
+        self._restoring.clear()
+        self.out.append(CancelTimer(RESTORING))
+        changed = (*self._differences, *(f"tool {name}" for name in sorted(self.changed_tools)))
+        self.out.append(Report(Reinitialized(self.session.fingerprint, changed, tuple(self._not_restored))))
+        self.session.move(SessionStep.RESTORED)
+        self.streams.refresh_now()
+        self._go_on()
+
+    def _restored_by(self, call: Call, message: JSON) -> None:
+        """The server has answered to one of the requests that restore."""
+        in_time = call.wire_id in self._restoring
+        self._restoring.discard(call.wire_id)
+        if call.incarnation != self.session.incarnation:
+            return
+        result = message.get("result")
+        if not isinstance(result, dict):
+            self._not_restored.append(_said(call))
+        elif call.method == "tools/list":
+            self._restored_tools(result, in_time=in_time)
+        self._restored_one()
+
+    def _not_restored_by(self, call: Call) -> None:
+        """One of the requests that restore failed."""
+        if call.wire_id in self._restoring:
+            self._restoring.discard(call.wire_id)
+            self._not_restored.append(_said(call))
+            self._restored_one()
+
+    def _restored_tools(self, result: JSON, *, in_time: bool) -> None:
+        """One page of what tools there are now. A late one is not followed by another: pages may have no end."""
+        self._new_tools.update(tools_of(result))
+        cursor = result.get("nextCursor")
+        if not (isinstance(cursor, str) and cursor):
+            self.changed_tools = {name for name, tool in self.tools.items() if self._new_tools.get(name) != tool}
+        elif in_time:
+            self._restoring.add(self._send_own(Own.RESTORE, "tools/list", {"cursor": cursor}).wire_id)
+
+    def _send_own(self, own: Own, method: str, params: JSON, *, ticket: int = 0, delay: Delay = NO_DELAY) -> Call:
+        call = Call(
+            self.ledger.new_wire_id(),
+            None,
+            method,
+            None,
+            params,
+            "",
+            False,
+            self.session.incarnation,
+            own=own,
+            ticket=ticket,
+        )
+        self._post(call, delay)
+        return call
+
+
+def tools_of(result: JSON) -> dict[str, JSON]:
+    """The tools in an answer to `tools/list`, by name."""
+    tools = result.get("tools")
+    named = tools if isinstance(tools, list) else []
+    return {t["name"]: t for t in named if isinstance(t, dict) and isinstance(t.get("name"), str)}
+
+
+def _said(call: Call) -> str:
+    return f"{call.method} {call.params['uri']}" if "uri" in call.params else call.method

@@ -1,0 +1,193 @@
+"""Messages from the server: whose answer each is, and what is learnt from it."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any
+
+from attrs import define
+
+from .actions import Report
+from .inputs import MessageSubmitted
+from .ledger import Call, Own, subscription_of, with_subscription
+from .model import JSON, Outcome
+from .report import NotificationLost, OrphanDropped
+from .restoring import tools_of
+from .state import SessionState
+from .stream import Stream
+from .takeover import TakeOver
+
+
+class Taken(Enum):
+    """What became of a message from the server."""
+
+    DELIVERED = auto()
+    LATE = auto()
+    ORPHAN = auto()
+
+
+@define(eq=False, repr=False)
+class Taking(TakeOver):
+    """Takes what comes on any stream."""
+
+    def take(self, stream: Stream, message: JSON, *, direct: bool = False) -> Taken:
+        """Deliver one message of the server's, if it is somebody's.
+
+        `direct`: it came in the answer to our own POST, where an error without an ID means that request.
+        """
+        if "method" not in message:
+            return self._take_answer(stream, message, direct)
+        if self._is_of_old_session(stream) and message["method"] != "notifications/progress":
+            return Taken.LATE
+        if "id" not in message:
+            if message["method"] == "notifications/progress":
+                return self._take_progress(stream, message)
+            if stream.call is not None and stream.call.stateless and subscription_of(message) is not None:
+                message = with_subscription(message, stream.call.host_id)
+            elif message["method"] == "notifications/cancelled":
+                return self._take_cancel(stream, message)
+        elif not self._asks_host(message):
+            return Taken.LATE
+        else:
+            number = self.ledger.new_wire_id()
+            self.asked.ask(message, self.session.incarnation, number)
+            message = {**message, "id": number}
+        self.streams.deliver(stream, message)
+        return Taken.DELIVERED
+
+    def _is_of_old_session(self, stream: Stream) -> bool:
+        """A POST of a lost session may still be answered; whatever else comes with it is not of this session."""
+        call = stream.call
+        return call is not None and call.incarnation < self.session.incarnation and call.method != "initialize"
+
+    def _asks_host(self, message: JSON) -> bool:
+        """Whether the host is to be asked; if it was already, what it said is sent again."""
+        question = self.asked.seen(message, self.session.incarnation)
+        if question is None:
+            return True
+        if question.answer is not None:
+            answer = {**question.answer, "id": question.request_id}
+            self._post_note(MessageSubmitted(answer), "response")
+        return False
+
+    def _take_cancel(self, stream: Stream, message: JSON) -> Taken:
+        """The server has no more use for what it asked: the host knows that by another number."""
+        params = message.get("params") or {}
+        number = self.asked.number_of(params.get("requestId"), self.session.incarnation)
+        if number is None:
+            return Taken.LATE
+        self.streams.deliver(stream, {**message, "params": {**params, "requestId": number}})
+        return Taken.DELIVERED
+
+    def _take_progress(self, stream: Stream, message: JSON) -> Taken:
+        params = message.get("params") or {}
+        token = params.get("progressToken")
+        call = self.ledger.owing(token)
+        if call is not None and call.in_flight and call.host_token is not None:
+            self.streams.deliver(stream, {**message, "params": {**params, "progressToken": call.host_token}})
+            return Taken.DELIVERED
+        if call is not None or self.ledger.was_issued(token):
+            return Taken.LATE
+        self.out.append(Report(OrphanDropped(stream.name, "progress for a token never issued")))
+        return Taken.ORPHAN
+
+    def _take_answer(self, stream: Stream, message: JSON, direct: bool) -> Taken:
+        answered = message.get("id")
+        call = self._owing(stream, answered)
+        if call is None and answered is None and direct and "error" in message and stream.call is not None:
+            call = self._owing(stream, stream.call.wire_id)
+        if call is None:
+            if self.ledger.was_issued(answered):
+                return Taken.LATE
+            self.out.append(Report(OrphanDropped(stream.name, "an answer to a request never sent")))
+            return Taken.ORPHAN
+        self._complete(stream, call, message)
+        return Taken.DELIVERED
+
+    def owed(self, stream: Stream, message: JSON) -> Call | None:
+        """The request that this message answers, if it still waits for one or is in doubt."""
+        return None if "method" in message else self._owing(stream, message.get("id"))
+
+    def is_answer_of(self, call: Call, body: Any) -> bool:
+        """Whether this, though no message, is meant as the answer to this request."""
+        return (
+            call.in_flight
+            and isinstance(body, dict)
+            and "method" not in body
+            and self.ledger.owing(body.get("id")) is call
+        )
+
+    def owner_of(self, stream: Stream, message: JSON) -> Call | None:
+        """The request that this message is an answer to, or progress of; None if it is of neither kind."""
+        if message.get("method") != "notifications/progress":
+            return self.owed(stream, message)
+        return self._owing(stream, (message.get("params") or {}).get("progressToken"))
+
+    def _owing(self, stream: Stream, answered: object) -> Call | None:
+        """Only a request of this session, or of the stream itself (S8, S13)."""
+        call = self.ledger.owing(answered)
+        if call is None or call is stream.call or call.incarnation == self.session.incarnation:
+            return call
+        return None
+
+    def _complete(self, stream: Stream, call: Call, message: JSON) -> None:
+        if call.in_flight and call.own is None and self.suspects_answer(call, message):
+            call.suspected = True
+        elif call.own not in (None, Own.HEIR):
+            if call.in_flight:
+                self.own_answered(stream, call, message)
+        else:
+            self.settle_answer(call, message, stream)
+        self.streams.finish_call(call.wire_id, by=stream)
+
+    def settle_answer(self, call: Call, message: JSON, stream: Stream | None = None) -> None:
+        """This is the answer of the request."""
+        if not call.in_flight:
+            self.learn_task(call, message)
+            self._settle(call, Outcome.RECOVERED, "the answer came late", message)
+            return
+        if call.own is Own.HEIR:
+            self.heir_answered(call, message)
+            return
+        self.learn_task(call, message)
+        result = message.get("result")
+        if isinstance(result, dict):
+            self._learn_from(stream, call, result)
+        answer = {**message, "id": call.host_id}
+        if call.stateless and subscription_of(message) is not None:
+            answer = with_subscription(answer, call.host_id)
+        self.streams.deliver(stream, answer, call)
+        self._answer_others(call, message)
+        self._settle(call, Outcome.COMPLETED, "answered", message)
+
+    def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
+        method, params = call.method, call.params
+        if method == "initialize" and stream is not None:
+            self.begin_anew()
+            self.opened(stream, params, result)
+        elif method == "tools/list":
+            self._learn_tools(params, result)
+        elif method == "logging/setLevel":
+            self.log_level = params.get("level") if isinstance(params.get("level"), str) else None
+        elif method in ("resources/subscribe", "resources/unsubscribe"):
+            uri = params.get("uri")
+            if isinstance(uri, str):
+                change = self.subscriptions.add if method.endswith("/subscribe") else self.subscriptions.discard
+                change(uri)
+
+    def _learn_tools(self, params: JSON, result: JSON) -> None:
+        """What the host is told of the tools: from now on it decides by this."""
+        if not params.get("cursor"):
+            self.tools.clear()
+        listed = tools_of(result)
+        self.tools.update(listed)
+        self.changed_tools.difference_update(listed)
+        for name, tool in listed.items():
+            hints = tool.get("annotations")
+            self.annotations[name] = hints if isinstance(hints, dict) else {}
+
+    def _post_note(self, sent: MessageSubmitted, method: str) -> int | None:
+        if self.session.state in (SessionState.LOST, SessionState.REINITIALIZING):
+            self.out.append(Report(NotificationLost(method, "the session is lost")))
+            return None
+        return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)
