@@ -75,6 +75,7 @@ class Trials(Placing):
             return
         connection = stream.connection
         stream.trial = None
+        stream.doubtful = evidence.grade is Grade.UNVERIFIED  # first, for a call on it is troubled by that
         stream.move(StreamStep.JUDGED)
         self.out.append(CancelTimer(Timer(TimerKind.WITNESS, stream.number, stream.connection)))
         self.out.append(Report(Resumed(stream.name, evidence)))
@@ -82,7 +83,6 @@ class Trials(Placing):
             # The witness is the event that a server with our log cannot but send (S4).
             self._report_loss(stream, evidence.why, event)
             stream.no_longer_exact()
-        stream.doubtful = evidence.grade is Grade.UNVERIFIED
         if evidence is PROVEN:
             self._proven(stream)
         elif stream.kind is StreamKind.STANDALONE:

@@ -1,0 +1,292 @@
+"""Scenes with a memory: connections that share a ledger, a disk that outlives them, and processes that die."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, evolve, field
+
+from mcp_client_guard.core.actions import Action, Forward, Save
+from mcp_client_guard.core.heritage import Heritage, heritage_of, settle_others
+from mcp_client_guard.core.inputs import Forwarded, Input, MessageSubmitted
+from mcp_client_guard.core.machine import Machine
+from mcp_client_guard.core.model import (
+    JSON,
+    AnswerDrained,
+    CallRepeated,
+    CallSent,
+    CallSettled,
+    CursorDropped,
+    CursorMoved,
+    Record,
+    ServerAnswered,
+    SessionEnded,
+    SessionOpened,
+    TaskCreated,
+    TaskEnded,
+    assert_never,
+)
+from mcp_client_guard.core.shared import SharedLedger
+from mcp_client_guard.core.stored import StoredAnswer, StoredCall, StoredSession
+from tests.core.driver import Driver, Peer, of
+
+ORIGIN = "https://example.com"
+WALL = 1_000_000.0
+"""The wall clock when a driver's clock shows nothing."""
+
+
+@define
+class Write:
+    """One `Save`, as it reached the store."""
+
+    slot: int
+    records: tuple[Record, ...]
+    durable: bool
+    at: float
+
+
+@define(repr=False)
+class Disk:
+    """What a store keeps, in the order it was told; see `stores.Claim.write`."""
+
+    writes: list[Write] = field(factory=list)
+    origin: str = ORIGIN
+    principal: str | None = None
+    calls: dict[tuple[int, int, int], StoredCall] = field(factory=dict)
+    sessions: dict[tuple[int, int], StoredSession] = field(factory=dict)
+
+    def write(self, slot: int, records: Sequence[Record], durable: bool, at: float) -> None:
+        self.writes.append(Write(slot, tuple(records), durable, at))
+        for record in records:
+            self._keep(slot, record, WALL + at)
+
+    def after_crash(self, writes: int, *, power: bool) -> Disk:
+        """The disk as a crash leaves it after so many writes; without power, what was not flushed is gone."""
+        kept = self.writes[:writes]
+        if power:
+            flushed = max((n for n, w in enumerate(kept, 1) if w.durable), default=0)
+            kept = kept[:flushed]
+        disk = Disk(origin=self.origin, principal=self.principal)
+        for write in kept:
+            disk.write(write.slot, write.records, write.durable, write.at)
+        return disk
+
+    @property
+    def open_calls(self) -> list[StoredCall]:
+        return [call for call in self.calls.values() if call.outcome is None or call.task_open]
+
+    @property
+    def session(self) -> StoredSession:
+        """The newest."""
+        return list(self.sessions.values())[-1]
+
+    @property
+    def call(self) -> StoredCall:
+        """The newest `tools/call`."""
+        return [c for c in self.calls.values() if c.method == "tools/call"][-1]
+
+    def heritage(self) -> Heritage | None:
+        return heritage_of(self.sessions.values(), self.calls.values(), self.origin, self.principal)
+
+    def _keep(self, slot: int, record: Record, at: float) -> None:
+        match record:
+            case SessionOpened():
+                self.sessions[slot, record.incarnation] = StoredSession(
+                    "key",
+                    slot,
+                    record.incarnation,
+                    record.generation,
+                    self.origin,
+                    self.principal,
+                    record.session_id,
+                    record.protocol_version,
+                    record.initialize_params,
+                    record.initialize_result,
+                    at,
+                    None,
+                    None,
+                    {},
+                    {},
+                    at,
+                )
+            case SessionEnded():
+                self._session(slot, record, ended_at=at, end_reason=record.reason, cursors={}, answers={})
+            case CursorMoved():
+                self._session(slot, record, cursors={**self._cursors(slot, record), record.stream: record.rows})
+            case CursorDropped():
+                cursors = {k: v for k, v in self._cursors(slot, record).items() if k != record.stream}
+                self._session(slot, record, cursors=cursors)
+            case ServerAnswered():
+                session = self.sessions.get((slot, record.incarnation))
+                answers = dict(session.answers) if session is not None else {}
+                answers[record.request_id] = StoredAnswer(record.digest, record.answer)
+                self._session(slot, record, answers=answers)
+            case CallSent():
+                number = (slot, record.incarnation, record.wire_id)
+                assert number not in self.calls, "a wire ID was used twice"
+                self.calls[number] = StoredCall(
+                    "key",
+                    slot,
+                    record.incarnation,
+                    record.wire_id,
+                    record.method,
+                    record.tool,
+                    record.call_key,
+                    record.arguments_digest,
+                    record.may_have_side_effects,
+                    at,
+                    None,
+                    None,
+                    None,
+                    record.named,
+                    None,
+                    None,
+                    False,
+                    False,
+                    0,
+                )
+            case CallSettled():
+                call = self._call(slot, record)
+                answer = call.answer if record.answer is None else record.answer
+                changed = {"outcome": record.outcome, "reason": record.reason, "settled_at": at}
+                self._change(call, **changed, answer=answer)
+            case AnswerDrained():
+                self._change(self._call(slot, record), answer=None)
+            case TaskCreated():
+                call = self._call(slot, record)
+                self._change(call, task_id=record.task_id, task_is_extension=record.is_extension, task_open=True)
+            case TaskEnded():
+                self._change(self._call(slot, record), task_open=False)
+            case CallRepeated():
+                call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
+                self._change(call, repeats=call.repeats + 1)
+            case _:  # pragma: no cover
+                assert_never(record)
+
+    def _call(self, slot: int, record: Any) -> StoredCall:
+        return self.calls[slot, record.incarnation, record.wire_id]
+
+    def _change(self, call: StoredCall, **changes: Any) -> None:
+        self.calls[call.slot, call.incarnation, call.wire_id] = evolve(call, **changes)
+
+    def _cursors(self, slot: int, record: Any) -> dict[str, Any]:
+        session = self.sessions.get((slot, record.incarnation))
+        return dict(session.cursors) if session is not None else {}
+
+    def _session(self, slot: int, record: Any, **changes: Any) -> None:
+        session = self.sessions.get((slot, record.incarnation))
+        if session is not None and session.ended_at is None:
+            self.sessions[slot, record.incarnation] = evolve(session, **changes)
+
+
+@define(repr=False)
+class Connection(Driver):
+    """A driver whose records reach a disk, and whose machine is one of several of a process."""
+
+    process: Process = field(kw_only=True)
+    slot: int = 1
+    name: int = 0
+    heritage: Heritage | None = None
+    first_wire_id: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        self.machine = Machine(
+            self.policy,
+            first_wire_id=self.first_wire_id,
+            shared=self.process.shared,
+            name=self.name,
+            has_hook=self.has_hook,
+            heritage=self.heritage,
+            ends_session=False,
+        )
+        self.now = self.process.now
+
+    def feed(self, told: Input) -> list[Action]:
+        self.now = self.process.now = max(self.now, self.process.now)
+        actions = super().feed(told)
+        for action in actions:
+            if isinstance(action, Save):
+                self.process.disk.write(self.slot, action.records, action.durable, self.now)
+        for action in of(actions, Forward):
+            other = self.process.connections[action.machine]
+            other.forwarded += other.feed(Forwarded(action.message))
+        return actions
+
+    forwarded: list[Action] = field(factory=list)
+    """What came of answers that other connections handed on."""
+
+    def named(self, key: str, tool: str = "charge", **arguments: Any) -> Peer:
+        """A call that the host has named."""
+        return self._call(tool, arguments, {"io.github.mcp-client-guard/call-key": key})
+
+    def consenting(self, key: str, tool: str = "charge", **arguments: Any) -> Peer:
+        """A call that may repeat the one with this key."""
+        return self._call(tool, arguments, {"io.github.mcp-client-guard/consent": key})
+
+    def _call(self, tool: str, arguments: JSON, meta: JSON) -> Peer:
+        return self.request("tools/call", {"name": tool, "arguments": arguments, "_meta": meta})
+
+    def request(self, method: str, params: JSON | None = None, *, token: Any = None, **headers: str) -> Peer:
+        """As the driver's; but host IDs and call keys are told apart by connection and process."""
+        self._next_id += 1
+        params = dict(params or {})
+        if token is not None:
+            params["_meta"] = {"progressToken": token}
+        host_id = f"h{self._next_id}"
+        message = {"jsonrpc": "2.0", "id": host_id, "method": method, "params": params}
+        key = f"key-{self.process.number}-{self.name}-{self._next_id}"
+        before = set(self.orders)
+        actions = self.feed(MessageSubmitted(message, headers, key))
+        new = [n for n in self.orders if n not in before]
+        return Peer(self, new[0] if new else -1, host_id, actions)
+
+
+@define(repr=False)
+class Process:
+    """What one process has: a ledger shared by its connections, on a disk that outlives it."""
+
+    disk: Disk = field(factory=Disk)
+    policy: Any = None
+    has_hook: bool = False
+    number: int = 1
+    now: float = 100.0
+    shared: SharedLedger = field(factory=SharedLedger)
+    connections: list[Connection] = field(factory=list)
+    heritage: Heritage | None = None
+
+    def connect(self, *, has_hook: bool | None = None) -> Connection:
+        """Another connection under the same key; the first takes over what there is."""
+        heritage, self.heritage = self.heritage, None
+        used = [slot for slot, *_ in self.disk.calls] + [c.slot for c in self.connections]
+        slot = heritage.slot if heritage is not None else 1 + max(used, default=0)
+        name = len(self.connections)
+        made = Connection(
+            *([self.policy] if self.policy is not None else []),
+            process=self,
+            slot=slot,
+            name=name,
+            heritage=heritage,
+            first_wire_id=1 + 10_000 * self.number + 1_000 * name,
+            has_hook=self.has_hook if has_hook is None else has_hook,
+        )
+        self.connections.append(made)
+        return made
+
+    def killed(self, writes: int | None = None, *, power: bool = False, after: float = 5.0) -> Process:
+        """The process is dead; another one has started, and knows only what is on the disk."""
+        disk = self.disk.after_crash(len(self.disk.writes) if writes is None else writes, power=power)
+        now = self.now + after
+        new = Process(disk, self.policy, self.has_hook, self.number + 1, now)
+        rows = list(disk.calls.values())
+        new.shared.restore(rows, WALL + now, now)
+        new.heritage = disk.heritage()
+        for slot, record in settle_others(rows, new.heritage):
+            disk.write(slot, (record,), False, now)
+        return new
+
+
+def prove(connection: Connection) -> list[Action]:
+    """The host initializes, and the old session answers the guard's ping."""
+    sent = connection.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    return sent.actions + connection.sent("ping").answer({})

@@ -1,0 +1,161 @@
+"""What the server asks of the host is asked once, and answered from what the host said when it is replayed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core import asked
+from mcp_client_guard.core.actions import Action, Post
+from mcp_client_guard.core.asked import Asked
+from mcp_client_guard.core.model import JSON, ServerAnswered
+from mcp_client_guard.core.report import NotificationLost
+from tests.core.driver import Driver, Peer, delivered, of, records, reports
+from tests.core.scenes import Process, prove
+
+
+def question(request_id: Any = 1, method: str = "elicitation/create", **params: Any) -> JSON:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver().opened()
+
+
+def asks(call: Peer, request_id: Any = 1, event_id: str | None = "q", **params: Any) -> list[int]:
+    """The numbers under which the host is asked."""
+    return [m["id"] for m in delivered(call.event(event_id, question(request_id, **params)))]
+
+
+def cancel_of(params: Any) -> JSON:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+
+
+def answer(driver: Driver, number: int) -> list[Action]:
+    return driver.submit({"jsonrpc": "2.0", "id": number, "result": {"action": "accept"}})
+
+
+def test_the_host_is_asked_under_a_number_of_ours_and_answers_under_the_server_s(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    (number,) = asks(call, "server-7")
+    actions = answer(driver, number)
+    (record,) = records(actions, ServerAnswered)
+    assert (record.request_id, record.incarnation) == ("server-7", 1)
+    (post,) = of(actions, Post)
+    assert post.message == {"jsonrpc": "2.0", "id": "server-7", "result": {"action": "accept"}}
+    assert not post.for_request
+
+
+def test_a_replayed_question_is_answered_from_what_the_host_said(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    (number,) = asks(call, event_id=None)
+    assert asks(call, event_id=None) == []  # while the host thinks about it
+    answer(driver, number)
+    actions = call.event(None, question())
+    assert not delivered(actions)
+    (post,) = of(actions, Post)
+    assert post.message == {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}}
+
+
+def test_an_answer_counts_once(driver: Driver) -> None:
+    (number,) = asks(driver.call().stream_up("1"))
+    answer(driver, number)
+    actions = answer(driver, number)
+    assert not of(actions, Post)
+    assert reports(actions, NotificationLost) == [NotificationLost("response", "nobody asked")]
+
+
+@pytest.mark.parametrize("number", [99, "q", None, 1.5])
+def test_what_nobody_asked_is_not_posted(driver: Driver, number: Any) -> None:
+    actions = answer(driver, number)
+    assert not of(actions, Post)
+    assert reports(actions, NotificationLost)
+
+
+def test_the_id_1_is_not_the_id_one_in_quotes(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    (number,) = asks(call, 1, None)
+    (text,) = asks(call, "1", None)
+    assert number != text
+    (post,) = of(answer(driver, text), Post)
+    assert post.message["id"] == "1"
+
+
+def test_the_same_id_for_another_question_is_another_question(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    (first,) = asks(call, 1, None)
+    (second,) = asks(call, 1, None, other=True)
+    for number in (second, first):
+        (post,) = of(answer(driver, number), Post)
+        assert post.message["id"] == 1
+
+
+def test_a_question_of_another_session_is_asked_again_and_an_answer_to_the_old_one_not_posted() -> None:
+    driver = Driver().opened()
+    (old,) = asks(driver.call().stream_up("1"), 1, None)
+    driver.request("tools/list").refuse(404)
+    driver.reinitialized()
+    actions = answer(driver, old)
+    assert not of(actions, Post)
+    assert reports(actions, NotificationLost) == [NotificationLost("response", "the session that asked is gone")]
+    (new,) = asks(driver.call("other").stream_up("1"), 1, None)
+    assert new != old
+    assert of(answer(driver, new), Post)
+
+
+def test_the_server_s_cancel_names_the_host_s_number(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    (number,) = asks(call, "s")
+    params = {"requestId": "s", "reason": "no more"}
+    (cancel,) = delivered(
+        call.event(None, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+    )
+    assert cancel["params"] == {"requestId": number, "reason": "no more"}
+
+
+@pytest.mark.parametrize("params", [{"requestId": 5}, {}, None])
+def test_a_cancel_of_what_was_never_asked_reaches_nobody(driver: Driver, params: Any) -> None:
+    """The host would take the server's ID for one of ours."""
+    call = driver.call().stream_up("1")
+    assert not delivered(
+        call.event(None, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+    )
+
+
+def test_the_next_process_answers_what_the_dead_one_was_asked() -> None:
+    one = Process().connect()
+    one.opened()
+    call = one.call().stream_up("1", "2")
+    one.drain(10)
+    (number,) = asks(call, 1, "q")
+    answer(one, number)
+    (open_,) = asks(call, 2, "r")
+    two = one.process.killed().connect()
+    prove(two)
+    resumed = two.peer(call.stream)
+    resumed.accept()
+    resumed.event("2", call.progress(2))
+    actions = resumed.event("q", question(1))
+    assert not delivered(actions)
+    (post,) = of(actions, Post)
+    assert post.message == {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}}
+    (again,) = delivered(resumed.event("r", question(2)))
+    assert again["id"] != open_
+    assert not delivered(resumed.event(None, cancel_of({"requestId": 1})))
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked, "_KEPT", 2)
+    book = Asked()
+    for number in range(5):
+        book.ask(question(number), 1, 100 + number)
+    assert book.answered({"id": 102}) is None
+    assert book.answered({"id": 104}) is not None
+    assert book.number_of(0, 1) is None
+    assert book.number_of(4, 1) == 104
+    assert book.number_of(4, 2) is None
+    known = tuple(ServerAnswered(1, f"r{n}", b"", {"result": {}}) for n in range(3))
+    book.restore(known)
+    assert book.number_of(4, 1) is None

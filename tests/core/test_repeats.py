@@ -1,0 +1,400 @@
+"""A call come again is refused, joined or answered; it is sent only when nothing can have run, or by consent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Action, Post, TimerKind
+from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CODE_NOT_EXECUTED, CallInDoubt
+from mcp_client_guard.core.inputs import MessageSubmitted
+from mcp_client_guard.core.model import CallRepeated, Outcome
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
+from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, reports
+from tests.core.scenes import Connection, Process, prove
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+@pytest.fixture
+def one(process: Process) -> Connection:
+    return opened(process)
+
+
+def opened(process: Process) -> Connection:
+    connection = process.connect()
+    connection.opened()
+    return connection
+
+
+def doubtful(connection: Connection, **arguments: Any) -> Peer:
+    """A call whose connection is cut with no cursor: in doubt."""
+    call = connection.call(**arguments)
+    assert outcomes(call.cut()) == [Outcome.IN_DOUBT]
+    return call
+
+
+def doubt_in(actions: list[Action]) -> CallInDoubt | None:
+    (message,) = delivered(actions)
+    return CallInDoubt.find(message.get("result"))
+
+
+def is_sent(call: Peer) -> bool:
+    posts = [p.message.get("method") for p in of(call.actions, Post)]
+    return posts == ["tools/call"]
+
+
+# Refused.
+
+
+def test_a_repeat_of_a_call_in_doubt_gets_the_same_answer_and_is_not_sent(one: Connection) -> None:
+    doubtful(one, cents=1, to="x")
+    params = {"name": "charge", "arguments": {"to": "x", "cents": 1}}
+    again = one.request("tools/call", params)
+    assert not of(again.actions, Post)
+    doubt = doubt_in(again.actions)
+    assert doubt is not None
+    assert doubt.call_key == "key-1-0-2"
+    assert delivered(again.actions)[0]["id"] == again.host_id
+    assert records(again.actions, CallRepeated) == [CallRepeated("key-1-0-2")]
+    assert reports(again.actions, RepeatRefused) == [RepeatRefused("charge", "key-1-0-2")]
+    assert one.process.disk.call.repeats == 1
+
+
+def test_another_tool_or_other_arguments_are_no_repeat(one: Connection) -> None:
+    doubtful(one, cents=1)
+    assert is_sent(one.call(cents=2))
+    assert is_sent(one.call("refund", cents=1))
+
+
+def test_once_the_window_is_over_it_is_sent(one: Connection) -> None:
+    doubtful(one)
+    one.now += 59.9
+    assert not is_sent(one.call())
+    one.now += 0.2
+    assert is_sent(one.call())
+
+
+def test_a_call_cancelled_without_an_answer_is_repeated_like_one_in_doubt(one: Connection) -> None:
+    call = one.call()
+    one.cancel(call)
+    again = one.call()
+    doubt = doubt_in(again.actions)
+    assert doubt is not None
+    assert doubt.cancel_signalled
+
+
+def test_a_call_cancelled_before_it_was_sent_is_not() -> None:
+    process = Process()
+    one = opened(process)
+    one.begins = False
+    call = one.call()
+    one.cancel(call)
+    assert is_sent(one.call())
+
+
+def test_a_read_only_tool_is_never_refused(one: Connection) -> None:
+    one.listed({"name": "look", "annotations": {"readOnlyHint": True}})
+    look = one.call("look")
+    one.cancel(look)
+    assert is_sent(one.call("look"))
+
+
+def test_another_connection_under_the_key_refuses_it_too(process: Process, one: Connection) -> None:
+    doubtful(one)
+    two = opened(process)
+    assert not is_sent(two.call())
+
+
+def test_the_next_process_refuses_it_too_for_what_is_left_of_the_window(process: Process, one: Connection) -> None:
+    doubtful(one)
+    one.close()
+    two = process.killed(after=59.0).connect()
+    prove(two)
+    assert doubt_in(two.call().actions) is not None
+    three = process.killed(after=61.0).connect()
+    prove(three)
+    assert is_sent(three.call())
+
+
+# Consent.
+
+
+def test_the_user_s_consent_lets_one_repeat_through(process: Process, one: Connection) -> None:
+    doubtful(one)
+    process.shared.consent("key-1-0-2")
+    again = one.call()
+    assert is_sent(again)
+    again.cut()
+    assert not is_sent(one.call())
+
+
+def test_a_request_that_names_the_call_in_doubt_is_sent(one: Connection) -> None:
+    doubtful(one, cents=1)
+    assert not is_sent(one.consenting("another", cents=1))
+    again = one.consenting("key-1-0-2", cents=1)
+    assert is_sent(again)
+    assert isinstance(again.order, Post)
+    assert "io.github.mcp-client-guard/consent" not in again.order.message["params"]["_meta"]
+
+
+def test_a_policy_that_always_repeats_consents_to_every_repeat() -> None:
+    one = opened(Process(policy=GuardPolicy(resend={"charge": "always"})))
+    call = one.call()
+    one.cancel(call)
+    assert is_sent(one.call())
+    stream = one.call().stream_up("1")
+    stream.cut()
+    assert is_sent(one.call())
+
+
+def test_of_two_equal_calls_in_doubt_each_is_held_against_a_repeat(one: Connection) -> None:
+    first, second = one.call().stream_up("1"), one.call()
+    assert is_sent(second)
+    second.cut()
+    first.cut()
+    first.refuse(405)
+    first.refuse(405)
+    assert len(one.process.shared.doubted(one.process.disk.call.arguments_digest, one.policy, one.now)) == 2
+    again = one.call()
+    doubt = doubt_in(again.actions)
+    assert doubt is not None
+    one.process.shared.consent("key-1-0-3")
+    assert is_sent(one.call())
+
+
+def test_a_late_answer_ends_the_refusal(one: Connection) -> None:
+    call = one.call().stream_up()
+    one.cancel(call)
+    assert not is_sent(one.call())
+    assert outcomes(call.event("1", call.result())) == [Outcome.RECOVERED]
+    assert is_sent(one.call())
+
+
+# Joined.
+
+
+def test_two_equal_calls_on_healthy_streams_both_go_out(one: Connection) -> None:
+    one.call().stream_up("1")
+    assert is_sent(one.call())
+
+
+def test_a_repeat_of_a_call_whose_stream_is_lost_joins_it(one: Connection) -> None:
+    call = one.call().stream_up("1")
+    call.cut()
+    again = one.call()
+    assert not of(again.actions, Post)
+    assert reports(again.actions, RepeatJoined) == [RepeatJoined("charge", "key-1-0-2")]
+    assert records(again.actions, CallRepeated) == [CallRepeated("key-1-0-2")]
+    call.accept()
+    call.event("1", call.progress(1))
+    actions = call.event("2", call.result())
+    actions += one.elapse(TimerKind.CLOSING) if one.is_set(TimerKind.CLOSING, call.stream) else []
+    assert sorted(m["id"] for m in delivered(actions)) == [call.host_id, again.host_id]
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+def test_one_that_repeats_a_repeat_joins_the_same_call(one: Connection) -> None:
+    call = one.call().stream_up("1")
+    call.cut()
+    again, third = one.call(), one.call()
+    call.accept()
+    actions = call.event("1", call.error())  # another message under a known ID
+    assert {m["id"] for m in delivered(actions)} == {call.host_id, again.host_id, third.host_id}
+
+
+def test_a_repeat_joins_a_call_on_trial_or_unproven(one: Connection) -> None:
+    call = one.call().stream_up("1")
+    call.resumed()
+    assert not is_sent(one.call())
+    call.cut()
+    lone = one.call("other").stream_up()  # nothing to overlap: its resume proves nothing
+    lone.resumed()
+    one.elapse(TimerKind.WITNESS, lone.stream)
+    assert not is_sent(one.call("other"))
+
+
+def test_a_repeat_in_another_connection_joins_too(process: Process, one: Connection) -> None:
+    call = one.call().stream_up("1")
+    call.cut()
+    two = opened(process)
+    again = two.call()
+    assert not of(again.actions, Post)
+    call.refuse(405)
+    call.refuse(405)
+    (answer,) = delivered(two.forwarded)
+    assert answer["id"] == again.host_id
+    assert CallInDoubt.find(answer["result"]) is not None
+
+
+def test_a_repeat_whose_connection_has_closed_meanwhile_harms_nobody(process: Process, one: Connection) -> None:
+    call = one.call().stream_up("1")
+    call.cut()
+    two = opened(process)
+    two.call()
+    two.close()
+    call.refuse(405)
+    call.refuse(405)
+    assert not two.forwarded
+
+
+def test_a_joined_repeat_that_its_host_cancels_is_answered_no_more(process: Process, one: Connection) -> None:
+    call = one.call().stream_up("1")
+    call.cut()
+    two = opened(process)
+    mine, other = one.call(), two.call()
+    assert not of(one.cancel(mine), Post)
+    assert not of(two.cancel(other), Post)
+    call.refuse(405)
+    actions = call.refuse(405)
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert not delivered(two.forwarded)
+    assert two.notify("notifications/cancelled", {"requestId": ["odd"]}) == []
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_cancelling_the_original_answers_the_joined(sent: bool) -> None:
+    one = opened(Process())
+    one.begins = sent
+    call = one.call()
+    call.not_written() if not sent else call.stream_up("1").cut()
+    again = one.call()
+    assert not of(again.actions, Post)
+    actions = one.cancel(call)
+    (answer,) = delivered(actions)
+    assert answer["id"] == again.host_id
+    assert (CallInDoubt.find(answer.get("result")) is not None) is sent
+    assert (answer.get("error", {}).get("code") == CODE_NOT_EXECUTED) is not sent
+
+
+def test_closing_the_connection_of_the_original_answers_the_joined(process: Process, one: Connection) -> None:
+    one.call().stream_up("1").cut()
+    mine = one.call()
+    two = opened(process)
+    again = two.call()
+    actions = one.close()
+    assert mine.host_id not in {m["id"] for m in delivered(actions)}
+    assert [m["id"] for m in delivered(two.forwarded)] == [again.host_id]
+
+
+def test_a_repeat_of_a_call_that_waits_for_a_new_session_joins_it(one: Connection) -> None:
+    call = one.call()
+    call.refuse(404)
+    again = one.call()
+    assert reports(again.actions, RepeatJoined)
+    one.reinitialized()
+    posts = [o for o in one.orders.values() if isinstance(o, Post) and o.message.get("method") == "tools/call"]
+    assert len(posts) == 2  # the call, and its second sending
+    peer = one.sent("tools/call")
+    ids = {m["id"] for m in delivered(peer.answer({}))}
+    assert ids == {call.host_id, again.host_id}
+
+
+# Named.
+
+
+def test_a_named_call_in_flight_is_joined_even_on_a_healthy_stream(one: Connection) -> None:
+    call = one.named("order-17", cents=1)
+    again = one.named("order-17", cents=1)
+    assert not of(again.actions, Post)
+    assert {m["id"] for m in delivered(call.answer({}))} == {call.host_id, again.host_id}
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_named_call_that_was_answered_gives_its_answer_again(one: Connection, drain: bool) -> None:
+    call = one.named("order-17")
+    answer = call.result()
+    call.answer()
+    if drain:
+        one.drain(10)
+    again = one.named("order-17")
+    assert delivered(again.actions) == [{**answer, "id": again.host_id}]
+    assert records(again.actions, CallRepeated)
+    assert one.process.disk.call.answer is not None
+
+
+def test_a_named_call_in_doubt_is_told_so_again_long_after_the_window(one: Connection) -> None:
+    one.named("order-17").cut()
+    one.now += 1000
+    assert doubt_in(one.named("order-17").actions) is not None
+
+
+@pytest.mark.parametrize("how", ["user", "request"])
+def test_a_named_call_in_doubt_is_sent_again_by_consent(process: Process, one: Connection, how: str) -> None:
+    one.named("order-17").cut()
+    meta = {"io.github.mcp-client-guard/call-key": "order-17"}
+    if how == "user":
+        process.shared.consent("order-17")
+    else:
+        meta["io.github.mcp-client-guard/consent"] = "order-17"
+    again = one.request("tools/call", {"name": "charge", "arguments": {}, "_meta": meta})
+    assert is_sent(again)
+    again.answer({"content": []})
+    assert delivered(one.named("order-17").actions)[0]["result"] == {"content": []}
+    assert is_sent(one.call())  # nothing is in doubt any more
+
+
+@pytest.mark.parametrize("how", ["refused", "cancelled unsent"])
+def test_a_named_call_that_did_not_run_is_sent(one: Connection, how: str) -> None:
+    one.begins = how == "refused"
+    call = one.named("order-17")
+    call.refuse(413) if how == "refused" else one.cancel(call)
+    assert is_sent(one.named("order-17"))
+
+
+def test_a_name_that_means_another_call_is_an_error(one: Connection) -> None:
+    one.named("order-17", cents=1)
+    other = one.named("order-17", cents=2)
+    (answer,) = delivered(other.actions)
+    assert answer["error"]["code"] == CODE_NAME_TAKEN
+    assert not of(other.actions, Post)
+
+
+def test_two_names_are_two_calls_whatever_their_arguments(one: Connection) -> None:
+    one.named("order-17").cut()
+    assert is_sent(one.named("order-18"))
+    one.named("order-19", cents=1).stream_up("1").cut()
+    assert is_sent(one.named("order-20", cents=1))
+
+
+def test_a_named_call_repeats_one_without_a_name_and_the_other_way_round(one: Connection) -> None:
+    params: dict[str, Any] = {"name": "charge", "arguments": {}}
+    one.request("tools/call", params).cut()
+    assert not is_sent(one.named("order-17"))
+    one.named("order-18", cents=1).cut()
+    assert not is_sent(one.call(cents=1))
+
+
+def test_a_host_that_names_calls_beside_the_message_is_heard(one: Connection) -> None:
+    message = {"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": {"name": "charge", "arguments": {}}}
+    one.feed(MessageSubmitted(message, {}, "order-17", named=True))
+    actions = one.feed(MessageSubmitted({**message, "id": "y"}, {}, "order-17", named=True))
+    assert not of(actions, Post)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_next_process_knows_names(keep: bool) -> None:
+    one = opened(Process(policy=GuardPolicy(keep_results=keep)))
+    one.named("answered").answer({"content": []})
+    one.named("doubtful").cut()
+    one.named("refused").refuse(413)
+    one.drain(10)
+    one.close()
+    two = one.process.killed(after=1000).connect()
+    prove(two)
+    assert delivered(two.named("answered").actions)[0]["result"] == {"content": []}
+    assert doubt_in(two.named("doubtful").actions) is not None
+    assert is_sent(two.named("refused"))
+    (answer,) = delivered(two.named("answered", "refund").actions)
+    assert answer["error"]["code"] == CODE_NAME_TAKEN
+
+
+def test_a_request_of_another_kind_repeats_nothing() -> None:
+    driver = Driver().opened()
+    driver.request("tools/list")
+    assert of(driver.request("tools/list").actions, Post)

@@ -1,0 +1,326 @@
+"""A call that the server took as a task is kept until its outcome has reached the host, or the next process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core import takeover
+from mcp_client_guard.core.actions import Deliver, Post, Save, Timer, TimerKind
+from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
+from mcp_client_guard.core.tasks import Task, Told, ends_task, poll_seconds, task_of, told_of
+from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records
+from tests.core.scenes import Connection, Process, prove
+
+OLD = {"task": {"taskId": "t1", "status": "working"}}
+EXTENSION = {"resultType": "task", "taskId": "t1", "status": "working", "pollIntervalMs": 3000}
+OUTCOME = {"content": [{"type": "text", "text": "done"}]}
+
+
+def answer(result: Any) -> JSON:
+    return {"jsonrpc": "2.0", "id": 7, "result": result}
+
+
+def error(code: int) -> JSON:
+    return {"jsonrpc": "2.0", "id": 7, "error": {"code": code, "message": "no"}}
+
+
+@pytest.fixture
+def one() -> Connection:
+    return opened()
+
+
+def opened() -> Connection:
+    connection = Process().connect()
+    connection.opened()
+    return connection
+
+
+def task_made(connection: Connection, result: JSON) -> Peer:
+    call = connection.call()
+    call.actions = call.answer(result)
+    connection.drain(10)
+    return call
+
+
+def heir(result: JSON) -> tuple[Connection, Peer]:
+    """A process died with a task open; the next has asked for it."""
+    one = opened()
+    task_made(one, result)
+    two = one.process.killed().connect()
+    prove(two)
+    return two, two.sent("tasks/get" if result is EXTENSION else "tasks/result")
+
+
+# What is said.
+
+
+@pytest.mark.parametrize(
+    ("message", "task"),
+    [
+        (answer(OLD), Task("t1", False)),
+        (answer(EXTENSION), Task("t1", True)),
+        (answer(OUTCOME), None),
+        (answer({"task": "odd"}), None),
+        (answer({"task": {"taskId": 7}}), None),
+        (error(-32602), None),
+    ],
+)
+def test_a_task_is_recognised_in_the_answer_to_a_call(message: JSON, task: Task | None) -> None:
+    assert task_of(message) == task
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [
+        (answer({"pollIntervalMs": 2500}), 2.5),
+        (answer({"pollIntervalMs": 10**9}), 60.0),
+        (answer({"pollIntervalMs": 0}), 1.0),
+        (answer({"pollIntervalMs": float("nan")}), 1.0),
+        (answer({"pollIntervalMs": True}), 1.0),
+        (answer({"pollIntervalMs": "soon"}), 1.0),
+        (error(-32603), 1.0),
+    ],
+)
+def test_polling_keeps_the_pace_that_the_server_asks_for(message: JSON, seconds: float) -> None:
+    assert poll_seconds(message) == seconds
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (answer({"status": "working"}), Told()),
+        (answer({"status": "input_required"}), Told()),
+        (answer({"status": "completed", "result": OUTCOME}), Told(answer(OUTCOME))),
+        (
+            answer({"status": "failed", "error": {"code": 1, "message": "x"}}),
+            Told({**error(1), "error": {"code": 1, "message": "x"}}),
+        ),
+        (answer({"status": "cancelled"}), Told(why_none="its task is cancelled, and has no result")),
+        (error(-32602), Told(why_none="the server does not know its task any more")),
+        (error(-32001), Told(why_none="asking for its task drew an error that may mean a lost session")),
+        (error(-32021), Told(why_none="asking for its task drew the error -32021")),
+    ],
+)
+def test_what_tasks_get_of_the_extension_says(message: JSON, told: Told) -> None:
+    assert told_of(Task("t1", True), message) == told
+
+
+def test_tasks_result_gives_what_the_call_would_have_given() -> None:
+    assert told_of(Task("t1", False), answer(OUTCOME)) == Told(answer(OUTCOME))
+    assert told_of(Task("t1", False), error(-32603)) == Told(error(-32603))
+    assert told_of(Task("t1", False), error(-32602)).answer is None
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "ends"),
+    [
+        ("tasks/result", answer(OUTCOME), True),
+        ("tasks/result", error(-32603), True),
+        ("tasks/get", answer({"status": "completed"}), False),
+        ("tasks/get", answer({"status": "completed", "result": OUTCOME}), True),
+        ("tasks/get", answer({"status": "failed", "error": {}}), True),
+        ("tasks/get", answer({"status": "cancelled"}), True),
+        ("tasks/get", answer({"status": "working"}), False),
+        ("tasks/get", error(-32602), True),
+        ("tasks/get", error(-32603), False),
+        ("tasks/cancel", answer({"status": "cancelled"}), True),
+        ("tasks/cancel", answer({}), False),
+        ("tasks/cancel", error(-32602), False),
+        ("tools/call", answer(OUTCOME), False),
+    ],
+)
+def test_after_which_answers_nothing_more_is_to_be_had(method: str, message: JSON, ends: bool) -> None:
+    assert ends_task(method, message) is ends
+
+
+# In one process.
+
+
+@pytest.mark.parametrize("result", [OLD, EXTENSION])
+def test_the_task_is_on_disk_before_the_host_knows_of_it(one: Connection, result: JSON) -> None:
+    call = one.call()
+    actions = call.answer(result)
+    (created,) = records(actions, TaskCreated)
+    assert (created.task_id, created.is_extension) == ("t1", result is EXTENSION)
+    kinds = [a for a in actions if isinstance(a, (Save, Deliver))]
+    assert isinstance(kinds[0], Save)
+    assert kinds[0].durable
+    assert isinstance(kinds[1], Deliver)
+    assert not records(actions, AnswerDrained)
+    assert records(one.drain(10), AnswerDrained)
+    assert one.process.disk.call.task_open
+
+
+def test_a_task_ends_when_the_host_has_taken_its_outcome_and_not_before(one: Connection) -> None:
+    call = task_made(one, OLD)
+    asked = one.request("tasks/get", {"taskId": "t1"})
+    asked.answer({"taskId": "t1", "status": "completed"})
+    assert not records(one.drain(10), TaskEnded)
+    asked = one.request("tasks/result", {"taskId": "t1"})
+    assert not records(asked.answer(OUTCOME), TaskEnded)
+    assert records(one.drain(10), TaskEnded) == [TaskEnded(1, call.stream)]
+    assert not one.process.disk.open_calls
+
+
+def test_a_task_of_the_extension_ends_with_its_terminal_tasks_get(one: Connection) -> None:
+    task_made(one, EXTENSION)
+    one.request("tasks/get", {"taskId": "t1"}).answer({"status": "completed", "result": OUTCOME})
+    assert records(one.drain(10), TaskEnded)
+
+
+def test_a_cancelled_task_ends_and_one_of_somebody_else_s_is_not_ours(one: Connection) -> None:
+    task_made(one, OLD)
+    one.request("tasks/result", {"taskId": "t9"}).answer(OUTCOME)
+    assert not records(one.drain(10), TaskEnded)
+    one.request("tasks/cancel", {"taskId": "t1"}).answer({"taskId": "t1", "status": "cancelled"})
+    assert records(one.drain(10), TaskEnded)
+
+
+def test_a_request_of_another_kind_makes_no_task(one: Connection) -> None:
+    assert not records(one.request("prompts/get").answer(OLD), TaskCreated)
+
+
+def test_a_task_in_a_late_answer_is_kept_too(one: Connection) -> None:
+    call = one.call().stream_up()
+    one.cancel(call)
+    actions = call.event("1", call.result(OLD))
+    assert outcomes(actions) == [Outcome.RECOVERED]
+    assert records(actions, TaskCreated)
+
+
+def test_the_tasks_remembered_are_bounded(one: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "_KEPT_TASKS", 1)
+    for number in (1, 2):
+        call = one.call(number=number)
+        call.answer({"task": {"taskId": f"t{number}"}})
+    one.drain(10)
+    for number, ended in ((1, False), (2, True)):
+        one.request("tasks/result", {"taskId": f"t{number}"}).answer(OUTCOME)
+        assert bool(records(one.drain(10), TaskEnded)) is ended
+
+
+# In the next one.
+
+
+def test_the_next_process_asks_for_the_result() -> None:
+    two, asked = heir(OLD)
+    assert isinstance(asked.order, Post)
+    assert asked.order.message["params"] == {"taskId": "t1"}
+    actions = asked.answer(OUTCOME)
+    assert outcomes(actions) == [Outcome.RECOVERED]
+    assert not delivered(actions)
+    call = two.process.disk.call
+    assert (call.outcome, call.answer, call.task_open) == (
+        Outcome.RECOVERED,
+        {"jsonrpc": "2.0", "result": OUTCOME},
+        False,
+    )
+    assert two.machine.heirs_open == 0
+
+
+def test_the_next_process_polls_a_task_of_the_extension() -> None:
+    two, asked = heir(EXTENSION)
+    asked.answer(EXTENSION)
+    timer = Timer(TimerKind.PACE, two.process.disk.call.wire_id)
+    assert two.timers[timer] - two.now == 3.0
+    two.elapse(TimerKind.PACE)
+    asked = two.sent("tasks/get")
+    assert outcomes(asked.answer({"status": "completed", "result": OUTCOME})) == [Outcome.RECOVERED]
+
+
+@pytest.mark.parametrize(("result", "code"), [(OLD, -32602), (EXTENSION, -32602), (EXTENSION, -32021)])
+def test_a_task_that_the_server_does_not_know_leaves_its_call_in_doubt(result: JSON, code: int) -> None:
+    two, asked = heir(result)
+    assert outcomes(asked.answer_error(code)) == [Outcome.IN_DOUBT]
+    assert not two.process.disk.open_calls
+
+
+@pytest.mark.parametrize("how", ["cut", "500", "elapsed"])
+def test_a_question_that_comes_to_nothing_is_asked_again(how: str) -> None:
+    two, asked = heir(OLD)
+    before = asked.stream
+    if how == "cut":
+        asked.cut()
+    elif how == "500":
+        asked.refuse(500)
+    else:
+        two.elapse(TimerKind.DEADLINE, asked.stream)
+    two.elapse(TimerKind.PACE)
+    asked = two.sent("tasks/result")
+    assert asked.stream != before
+    assert outcomes(asked.answer(OUTCOME)) == [Outcome.RECOVERED]
+
+
+def test_a_session_lost_while_a_question_is_out_means_one_more_question() -> None:
+    two, asked = heir(OLD)
+    two.call("other").refuse(404)
+    assert len(of(two.log, Post)) == len({p.connection for p in of(two.log, Post)})
+    two.reinitialized()
+    again = two.sent("tasks/result")
+    posts = [p for p in of(two.log, Post) if p.message.get("method") == "tasks/result"]
+    if again.stream == asked.stream:  # the first is still being answered
+        assert len(posts) == 1
+    assert outcomes(again.answer(OUTCOME)) == [Outcome.RECOVERED]
+    assert len(posts) <= 2
+
+
+def test_a_session_lost_by_the_question_itself_means_one_more_question() -> None:
+    two, asked = heir(OLD)
+    asked.refuse(404)
+    two.reinitialized()
+    again = two.sent("tasks/result")
+    assert again.stream != asked.stream
+    assert outcomes(again.answer(OUTCOME)) == [Outcome.RECOVERED]
+    assert not [t for t in two.timers if t.kind is TimerKind.PACE]
+
+
+def test_a_task_is_asked_for_under_a_new_session_when_the_old_one_is_gone() -> None:
+    one = opened()
+    task_made(one, OLD)
+    two = one.process.killed().connect()
+    sent = two.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    two.sent("ping").refuse(404)
+    assert two.machine.heirs_open == 1
+    (answered,) = delivered(two.sent("initialize").answer(RESULT, session_id="session-two"))
+    assert answered["id"] == sent.host_id
+    two.notify("notifications/initialized")
+    two.sent("notifications/initialized").accept(status=202, events=False)
+    assert outcomes(two.sent("tasks/result").answer(OUTCOME)) == [Outcome.RECOVERED]
+
+
+def test_a_task_asked_for_to_the_deadline_stays_open_for_the_next_process() -> None:
+    two, asked = heir(OLD)
+    call = two.process.disk.call
+    assert outcomes(two.elapse(TimerKind.DEADLINE, call.wire_id)) == [Outcome.IN_DOUBT]
+    assert two.process.disk.call.task_open
+    assert two.machine.heirs_open == 0
+    assert outcomes(asked.answer(OUTCOME)) == []
+    three = two.process.killed().connect()
+    prove(three)
+    assert outcomes(three.sent("tasks/result").answer(OUTCOME)) == [Outcome.RECOVERED]
+
+
+def test_a_replayed_answer_that_is_a_task_is_asked_for_in_its_turn() -> None:
+    one = opened()
+    call = one.call().stream_up("1", "2")
+    one.drain(10)
+    two = one.process.killed().connect()
+    prove(two)
+    resumed = two.peer(call.stream)
+    resumed.accept()
+    resumed.event("2", call.progress(2))
+    actions = resumed.event("3", call.result(OLD))
+    actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, call.stream) else []
+    assert records(actions, TaskCreated)
+    assert outcomes(actions) == []
+    assert outcomes(two.sent("tasks/result").answer(OUTCOME)) == [Outcome.RECOVERED]
+
+
+def test_a_repeat_joined_to_a_task_gets_its_outcome() -> None:
+    two, asked = heir(OLD)
+    again = two.call()
+    assert not of(again.actions, Post)
+    (answered,) = delivered(asked.answer(OUTCOME))
+    assert answered == {"jsonrpc": "2.0", "id": again.host_id, "result": OUTCOME}
