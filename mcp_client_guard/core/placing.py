@@ -59,6 +59,7 @@ class Placing(Registry):
     def _place_empty(self, stream: Stream, event: EventReceived, placement: Placement) -> None:
         if placement is _NEXT:
             stream.primed_on = event.connection
+            self._primed(stream)
         if not event.body:
             return
         why = "not JSON" if event.body is UNREADABLE else "not a JSON-RPC message"

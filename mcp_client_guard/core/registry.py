@@ -107,8 +107,8 @@ class Registry:
         """The session is lost: nothing of it is opened again. A POST that is being answered still may be."""
         self.close_standalone()
         for stream in list(self._streams.values()):
-            is_post = stream.state is StreamState.OPEN and not stream.resumed
-            goes_on = stream.call is None or (is_post and stream.begun)
+            # Also where earlier attempts to post it have failed: its state is LOST until it is answered.
+            goes_on = stream.call is None or (stream.begun and not stream.resumed)
             if not goes_on and stream is not opener and self._streams.get(stream.number) is stream:
                 self._give_up(stream, "its session was lost")
 
@@ -178,6 +178,14 @@ class Registry:
         )
         if records:
             self.out.append(Save(records))
+
+    def _primed(self, stream: Stream) -> None:
+        """There is nothing to drain in a priming event: from now on the next process could resume this stream."""
+        if stream.undrained or not (stream.call is None or stream.call.keeps_answer):
+            return
+        rows = self._storable(stream)
+        if rows:
+            self.out.append(Save((CursorMoved(stream.incarnation, stream.name, rows),)))
 
     def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
         trail = Trail(self.index, self.policy.trail_size, self.policy.id_scheme)

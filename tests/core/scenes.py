@@ -27,6 +27,7 @@ from mcp_client_guard.core.model import (
     TaskEnded,
     assert_never,
 )
+from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.shared import SharedLedger
 from mcp_client_guard.core.stored import StoredAnswer, StoredCall, StoredSession
 from tests.core.driver import Driver, Peer, of
@@ -113,7 +114,8 @@ class Disk:
             case SessionEnded():
                 self._session(slot, record, ended_at=at, end_reason=record.reason, cursors={}, answers={})
             case CursorMoved():
-                self._session(slot, record, cursors={**self._cursors(slot, record), record.stream: record.rows})
+                cursors = {**self._cursors(slot, record), record.stream: record.rows}
+                self._session(slot, record, cursors=cursors, last_used_at=at)
             case CursorDropped():
                 cursors = {k: v for k, v in self._cursors(slot, record).items() if k != record.stream}
                 self._session(slot, record, cursors=cursors)
@@ -146,6 +148,7 @@ class Disk:
                     False,
                     0,
                 )
+                self._session(slot, record, last_used_at=at)
             case CallSettled():
                 call = self._call(slot, record)
                 answer = call.answer if record.answer is None else record.answer
@@ -247,7 +250,7 @@ class Process:
     """What one process has: a ledger shared by its connections, on a disk that outlives it."""
 
     disk: Disk = field(factory=Disk)
-    policy: Any = None
+    policy: GuardPolicy = field(factory=GuardPolicy)
     has_hook: bool = False
     number: int = 1
     now: float = 100.0
@@ -262,7 +265,7 @@ class Process:
         slot = heritage.slot if heritage is not None else 1 + max(used, default=0)
         name = len(self.connections)
         made = Connection(
-            *([self.policy] if self.policy is not None else []),
+            self.policy,
             process=self,
             slot=slot,
             name=name,

@@ -1,0 +1,489 @@
+"""A process may die at any point: the next proves the session or drops it, and accounts for every call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Action, Ask, EndSession, Get, Post, TimerKind
+from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.heritage import heritage_of, settle_others
+from mcp_client_guard.core.model import CallSettled, CursorDropped, Outcome, SessionEnded, TaskEnded
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import CallSettled as CallSettledEvent
+from mcp_client_guard.core.report import MaybeRedelivered, SessionLost
+from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.verdicts import Resolve
+from tests.core.driver import (
+    RESULT,
+    SESSION,
+    Peer,
+    delivered,
+    note,
+    of,
+    outcomes,
+    records,
+    reports,
+)
+from tests.core.scenes import ORIGIN, Connection, Process, prove
+
+PARAMS = {"protocolVersion": "2025-11-25", "capabilities": {}}
+
+
+def opened(process: Process | None = None, *, standalone: bool = False) -> Connection:
+    connection = (process or Process()).connect()
+    connection.opened(standalone=standalone)
+    return connection
+
+
+def streaming(connection: Connection, *events: str) -> Peer:
+    """A call of which the host has taken these events."""
+    call = connection.call().stream_up(*events)
+    connection.drain(100)
+    return call
+
+
+def offered(process: Process) -> tuple[Connection, Peer]:
+    """The next process, in which the host has sent `initialize`."""
+    two = process.connect()
+    return two, two.request("initialize", PARAMS)
+
+
+def finish_opening(connection: Connection) -> list[Action]:
+    """The fresh `initialize` is answered and confirmed."""
+    actions = connection.sent("initialize").answer(RESULT, session_id="session-two")
+    actions += connection.notify("notifications/initialized")
+    return actions + connection.sent("notifications/initialized").accept(status=202, events=False)
+
+
+# Adopted.
+
+
+def test_a_session_that_answers_is_gone_on_with_and_the_host_s_initialize_answered_from_the_record() -> None:
+    one = opened()
+    two, sent = offered(one.process.killed())
+    assert not delivered(sent.actions)
+    ping = two.sent("ping")
+    assert ping.order.headers["mcp-session-id"] == SESSION
+    (answer,) = delivered(ping.answer({}))
+    assert answer == {"jsonrpc": "2.0", "id": sent.host_id, "result": RESULT}
+    assert two.machine.session.state is SessionState.LIVE
+    assert not [p for p in of(two.log, Post) if p.message.get("method") == "initialize"]
+    assert two.notify("notifications/initialized") == []
+    call = two.call()
+    assert call.order.headers["mcp-session-id"] == SESSION
+    assert call.order.headers["mcp-protocol-version"] == "2025-11-25"
+
+
+def test_requests_that_come_before_the_session_is_proven_wait() -> None:
+    two, _ = offered(opened().process.killed())
+    early = two.call()
+    assert not of(early.actions, Post)
+    actions = two.sent("ping").answer({})
+    assert [p.message["method"] for p in of(actions, Post)] == ["tools/call"]
+
+
+def test_each_stream_is_resumed_from_its_stored_cursor_with_overlap() -> None:
+    one = opened(standalone=True)
+    one.standalone.event("s1", note("x"))
+    one.standalone.event("s2", note("y"))
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    gets = of(prove(two), Get)
+    assert {g.stream: g.last_event_id for g in gets} == {0: "s1", call.stream: "1"}
+    assert {g.headers["mcp-session-id"] for g in gets} == {SESSION}
+
+
+def test_a_replayed_answer_settles_the_call_of_the_dead_process_and_is_in_record_and_event() -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    assert two.machine.heirs_open == 1
+    resumed = two.peer(call.stream)
+    resumed.accept()
+    actions = resumed.event("2", call.progress(2))
+    actions += resumed.event("3", call.result())
+    actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, call.stream) else []
+    (record,) = records(actions, CallSettled)
+    assert record.outcome is Outcome.RECOVERED
+    assert record.answer == {"jsonrpc": "2.0", "result": call.result()["result"]}
+    (event,) = reports(actions, CallSettledEvent)
+    assert event.answer == call.result()
+    assert not delivered(actions)
+    assert two.machine.heirs_open == 0
+    order = [type(r) for a in of(actions, Save) for r in a.records]
+    assert order == [CallSettled, CursorDropped]  # S6
+
+
+@pytest.mark.parametrize("how", ["another message", "silence", "refused", "gap"])
+def test_a_stream_that_is_not_the_same_leaves_its_call_in_doubt(how: str) -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    resumed = two.peer(call.stream)
+    if how == "another message":
+        resumed.accept()
+        actions = resumed.event("2", call.progress(7))
+    elif how == "silence":
+        resumed.accept()
+        two.elapse(TimerKind.WITNESS)
+        resumed.accept()
+        actions = two.elapse(TimerKind.WITNESS)
+    elif how == "refused":
+        resumed.refuse(400)
+        actions = resumed.refuse(400)
+    else:
+        actions = resumed.refuse(410)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert two.machine.heirs_open == 0
+    assert two.machine.session.state is SessionState.LIVE
+
+
+def test_calls_without_a_cursor_or_of_an_older_session_are_in_doubt_at_once() -> None:
+    one = opened()
+    old = one.call("old").stream_up("1")
+    one.request("tools/list").refuse(404)  # the POST of the old call goes on being answered
+    one.reinitialized()
+    one.call("new")
+    two = one.process.killed().connect()
+    actions = prove(two)
+    assert set(outcomes(actions)) == {Outcome.IN_DOUBT}
+    assert not [get for get in of(actions, Get) if get.last_event_id is not None]
+    assert two.machine.heirs_open == 0
+    assert old.stream in {e.wire_id for e in reports(actions + one.log, CallSettledEvent)}
+
+
+def test_what_may_come_twice_is_reported_five_hundred_and_twelve_times_at_most() -> None:
+    one = opened(standalone=True)
+    one.standalone.event("s1", note("x"))
+    one.standalone.event("s2", note("y"))
+    one.drain(10)
+    two = one.process.killed().connect()
+    prove(two)
+    two.standalone.accept()
+    two.standalone.event("s2", note("y"))
+    for number in range(600):
+        two.standalone.event(f"t{number}", note(f"{number}"))
+    assert len(reports(two.log, MaybeRedelivered)) == 512
+    assert len(delivered(two.log)) == 601
+
+
+def test_there_is_no_delete_on_closing_and_what_is_unsettled_stays_open() -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    actions = two.close()
+    assert not of(actions, EndSession)
+    assert not records(actions, SessionEnded)
+    assert [c.wire_id for c in two.process.disk.open_calls] == [call.stream]
+    assert two.process.disk.session.cursors[str(call.stream)]
+    three = two.process.killed().connect()
+    prove(three)
+    assert isinstance(three.peer(call.stream).order, Get)
+
+
+def test_wire_ids_are_never_used_again() -> None:
+    """The disk refuses a row that it has; the shell gives each process numbers of its own."""
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    again = two.call("other")
+    assert again.stream != call.stream
+
+
+def test_a_restart_in_the_middle_of_a_recovery_and_another() -> None:
+    process = opened().process
+    call = streaming(process.connections[0], "1", "2")
+    for _ in range(3):
+        process = process.killed()
+        connection, _sent = offered(process)
+        assert connection.machine.heirs_open == 1
+    process = process.killed()
+    connection = process.connect()
+    prove(connection)
+    resumed = connection.peer(call.stream)
+    resumed.accept()
+    resumed.event("2", call.progress(2))
+    resumed.event("3", call.result())
+    if connection.is_set(TimerKind.CLOSING, call.stream):
+        connection.elapse(TimerKind.CLOSING)
+    assert process.disk.call.outcome is Outcome.RECOVERED
+
+
+def test_a_call_of_the_dead_process_has_the_deadline_of_its_tool() -> None:
+    one = opened(Process(policy=GuardPolicy(call_deadline={"charge": 70, "*": 9})))
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    two.peer(call.stream).accept()
+    two.peer(call.stream).event("2", call.progress(2))
+    actions = two.elapse(TimerKind.DEADLINE, call.stream)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert two.now - one.now == 75.0
+    (cancel,) = of(actions, Post)
+    assert cancel.message["params"]["requestId"] == call.stream
+
+
+def test_a_session_lost_after_it_was_adopted_is_replaced_and_the_host_may_begin_anew_itself() -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    two.notify("notifications/initialized")
+    actions = two.call("other").refuse(404)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]  # the heir's
+    two.reinitialized()
+    assert two.machine.session.incarnation == 2
+    two.request("initialize", PARAMS)
+    two.sent("initialize").answer(RESULT, session_id="session-three")
+    assert of(two.notify("notifications/initialized"), Post)
+    assert call.stream in {c.wire_id for c in two.process.disk.calls.values() if c.outcome is Outcome.IN_DOUBT}
+
+
+def test_a_call_that_has_only_had_its_priming_event_is_resumed_too() -> None:
+    one = opened()
+    call = one.call().stream_up()
+    two = one.process.killed().connect()
+    prove(two)
+    resumed = two.peer(call.stream)
+    assert resumed.asked == "p"
+    resumed.accept()
+    actions = resumed.event("1", call.result())
+    actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, call.stream) else []
+    assert outcomes(actions) == [Outcome.RECOVERED]
+
+
+# Joined.
+
+
+def test_a_repeat_joins_the_call_of_the_dead_process_and_gets_its_answer() -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    again = two.call()
+    assert not of(again.actions, Post)
+    resumed = two.peer(call.stream)
+    resumed.accept()
+    resumed.event("2", call.progress(2))
+    actions = resumed.event("3", call.result())
+    actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, call.stream) else []
+    assert delivered(actions) == [{**call.result(), "id": again.host_id}]
+
+
+def test_a_name_attaches_to_the_call_of_the_dead_process() -> None:
+    one = opened()
+    call = one.named("order-17").stream_up("1", "2")
+    one.drain(10)
+    two = one.process.killed().connect()
+    prove(two)
+    again = two.named("order-17")
+    assert not of(again.actions, Post)
+    two.peer(call.stream).refuse(410)
+    (answer,) = [m for m in delivered(two.log) if m["id"] == again.host_id]
+    assert CallInDoubt.find(answer["result"]) is not None
+
+
+def test_closing_tells_those_who_joined_a_call_that_stays_open() -> None:
+    one = opened()
+    streaming(one, "1", "2")
+    process = one.process.killed()
+    two = process.connect()
+    prove(two)
+    three = opened(process)
+    mine, again = two.call(), three.call()
+    actions = two.close()
+    assert mine.host_id not in {m["id"] for m in delivered(actions)}
+    (answer,) = delivered(three.forwarded)
+    assert answer["id"] == again.host_id
+    assert not of(three.call().actions, Post)  # refused from now on
+    assert process.disk.open_calls
+
+
+# Not adopted.
+
+
+def refuse_404(ping: Peer) -> list[Action]:
+    return ping.refuse(404)
+
+
+def refuse_400(ping: Peer) -> list[Action]:
+    return ping.refuse(400, {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "no"}})
+
+
+def answer_32001(ping: Peer) -> list[Action]:
+    return ping.answer_error(-32001)
+
+
+def answer_other_session(ping: Peer) -> list[Action]:
+    return ping.accept(events=False, session_id="another") + ping.body(ping.result({}))
+
+
+def cut(ping: Peer) -> list[Action]:
+    return ping.cut()
+
+
+def never_reachable(ping: Peer) -> list[Action]:
+    actions: list[Action] = []
+    while ping.is_open:
+        actions += ping.not_written()
+    return actions
+
+
+def too_slow(ping: Peer) -> list[Action]:
+    return ping.driver.elapse(TimerKind.DEADLINE, ping.stream)
+
+
+WAYS = [refuse_404, refuse_400, answer_32001, answer_other_session, cut, never_reachable, too_slow]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_session_that_does_not_answer_is_abandoned_and_the_host_s_initialize_sent(way: Any) -> None:
+    one = opened()
+    streaming(one, "1", "2")
+    two, sent = offered(one.process.killed())
+    early = two.request("tools/list")
+    actions = way(two.sent("ping"))
+    (ended,) = records(actions, SessionEnded)
+    assert ended.incarnation == 1
+    assert reports(actions, SessionLost)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    (post,) = of(actions, Post)[-1:]
+    assert post.message["method"] == "initialize"
+    assert "mcp-session-id" not in post.headers
+    actions = finish_opening(two)
+    assert sent.host_id in {m["id"] for m in delivered(actions)}
+    assert two.machine.session.incarnation == 2
+    assert not [g for g in of(two.log, Get) if g.last_event_id is not None]
+    assert early.host_id == "h2"
+    assert two.sent("tools/list").is_open
+    assert two.process.disk.session.incarnation == 2
+
+
+def test_other_parameters_abandon_the_session_without_asking() -> None:
+    one = opened()
+    streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    sent = two.request("initialize", {**PARAMS, "clientInfo": {"name": "other"}})
+    assert [p.message["method"] for p in of(sent.actions, Post)] == ["initialize"]
+    assert records(sent.actions, SessionEnded)
+    assert outcomes(sent.actions) == [Outcome.IN_DOUBT]
+
+
+def test_a_host_that_initializes_twice_gets_a_session_of_its_own() -> None:
+    one = opened()
+    two, first = offered(one.process.killed())
+    second = two.request("initialize", PARAMS)
+    assert records(second.actions, SessionEnded)
+    two.sent("ping").answer({})
+    finish_opening(two)
+    assert two.machine.session.state is SessionState.LIVE
+    assert second.host_id in {m["id"] for m in delivered(two.log)}
+    assert first.host_id != second.host_id
+
+
+def test_a_host_that_leaves_before_anything_is_decided_leaves_all_as_it_was() -> None:
+    one = opened()
+    streaming(one, "1", "2")
+    two, _ = offered(one.process.killed())
+    before = (dict(two.process.disk.calls), dict(two.process.disk.sessions))
+    two.close()
+    assert {k: v for k, v in two.process.disk.calls.items() if v.outcome is None} == {
+        k: v for k, v in before[0].items() if v.outcome is None
+    }
+    assert two.process.disk.sessions == before[1]
+    assert two.process.disk.heritage() == one.process.disk.heritage()
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+def test_the_hook_is_asked_about_the_dead_process_s_calls_once_there_is_a_session(adopted: bool) -> None:
+    one = opened(Process(has_hook=True))
+    call = one.call()
+    two, _ = offered(one.process.killed())
+    if adopted:
+        actions = two.sent("ping").answer({})
+    else:
+        assert not of(two.sent("ping").refuse(404), Ask)
+        actions = finish_opening(two)
+    (ask,) = of(actions, Ask)
+    assert (ask.question, ask.arguments) == (call.stream, None)
+    assert ask.doubt.call_key == "key-1-0-2"
+    assert outcomes(two.reconciled(call, Resolve({"content": []}))) == [Outcome.RECOVERED]
+    assert two.machine.heirs_open == 0
+
+
+def test_a_process_that_died_between_two_sessions_leaves_calls_but_nothing_to_offer() -> None:
+    one = opened(Process(has_hook=True))
+    call = one.call()
+    one.request("tools/list").refuse(404)
+    two = one.process.killed().connect()
+    sent = two.request("initialize", PARAMS)
+    assert [p.message["method"] for p in of(sent.actions, Post)] == ["initialize"]
+    assert call.stream in {a.question for a in of(finish_opening(two), Ask)}
+
+
+# What of the disk is used.
+
+
+def test_the_slot_used_last_is_offered_and_the_calls_of_others_are_in_doubt() -> None:
+    process = Process()
+    first, second = opened(process), opened(process)
+    first.call()
+    process.now += 10
+    second.call("other")
+    process.now += 10
+    first.now = process.now
+    first.call("third")
+    heritage = process.disk.heritage()
+    assert heritage is not None
+    assert (heritage.slot, len(heritage.heirs)) == (first.slot, 2)
+    settled = settle_others(process.disk.calls.values(), heritage)
+    assert [(slot, r.wire_id) for slot, r in settled] == [(second.slot, max(second.orders))]
+    assert process.killed().disk.heritage() == heritage
+
+
+def test_another_slot_s_task_is_over_with_its_process() -> None:
+    process = Process()
+    opened(process).call().answer({"task": {"taskId": "t"}})
+    process.now += 10
+    opened(process).call("other")
+    settled = settle_others(process.disk.calls.values(), process.disk.heritage())
+    assert [type(record) for _, record in settled] == [CallSettled, TaskEnded]
+    assert not [c for c in process.killed().disk.open_calls if c.slot == 1]
+
+
+@pytest.mark.parametrize(("origin", "principal"), [("https://elsewhere", None), (ORIGIN, "somebody")])
+def test_nothing_of_another_origin_or_principal_is_used_but_its_calls_are_accounted_for(
+    origin: str, principal: str | None
+) -> None:
+    disk = opened().process.disk
+    one = opened(Process(disk))
+    one.call()
+    calls = list(disk.calls.values())
+    assert heritage_of(disk.sessions.values(), calls, origin, principal) is None
+    assert len(settle_others(calls, None)) == len(disk.open_calls)
+
+
+def test_an_ended_session_or_one_without_an_id_is_not_offered() -> None:
+    process = Process()
+    one = process.connect()
+    one.opened(None)
+    assert process.disk.heritage() is None
+    one.call()
+    heritage = process.disk.heritage()
+    assert heritage is not None
+    assert heritage.session is None
+    two = process.killed().connect()
+    actions = two.request("initialize", PARAMS).actions
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert of(actions, Post)
+
+
+def test_an_empty_disk_leaves_nothing() -> None:
+    assert Process().disk.heritage() is None
+    assert settle_others([], None) == []
