@@ -17,7 +17,8 @@ from .repeats import Repeats
 from .state import SessionState
 from .verdicts import Fail, Resend, Resolve
 
-_MOST_SENDINGS = 3
+_MOST_REPEATS = 2
+_MOST_REFUSALS = 2
 _LONGEST_RETRY_AFTER = 60.0
 
 
@@ -95,7 +96,10 @@ class Reconciling(Repeats):
             self._strand(Stranded(call, reason, Ran.NO, by="wire"))
 
     def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
-        if call.own in (None, Own.HOOK, Own.HEIR):
+        if call.repeats:
+            # Only its last sending did not run.
+            self._tell_in_doubt(call, f"{reason}; an earlier sending of it was lost")
+        elif call.own in (None, Own.HOOK, Own.HEIR):
             super().not_executed(call, by, reason, status)
         else:
             self._own_failed(call, reason)
@@ -108,7 +112,7 @@ class Reconciling(Repeats):
         return self.has_hook and call.method == "tools/call"
 
     def _consents_to(self, call: Call) -> bool:
-        if call.own is Own.HEIR or call.sendings >= _MOST_SENDINGS:
+        if call.own is Own.HEIR or call.repeats >= _MOST_REPEATS:
             return False
         changed = call.tool in self.changed_tools
         hints = self.annotations.get(call.tool or "")
@@ -145,9 +149,11 @@ class Reconciling(Repeats):
     def _send_or_refuse(self, stranded: Stranded) -> None:
         """It did not run: it is sent again by itself, but not for ever, nor to a tool that has changed."""
         call = stranded.call
-        if call.tool in self.changed_tools:
+        if _is_busy(stranded.refusal) and not self._may_send_to_busy(call):
+            self._refuse(stranded, stranded.reason)
+        elif call.tool in self.changed_tools:
             self._refuse(stranded, "the schema of the tool changed with the session")
-        elif call.sendings >= _MOST_SENDINGS:
+        elif call.refusals >= _MOST_REFUSALS:
             self._refuse(stranded, stranded.reason)
         else:
             self._send_again(stranded, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}")
@@ -165,11 +171,14 @@ class Reconciling(Repeats):
     def _send_again(self, stranded: Stranded, outcome: Outcome, reason: str) -> None:
         """Another sending of the same request: a row and a wire ID of its own, the same call key and deadline."""
         old = stranded.call
+        is_gone = outcome is Outcome.NOT_EXECUTED and stranded.by == "server" and not _is_busy(stranded.refusal)
         new = evolve(
             old,
             wire_id=self.ledger.new_wire_id(),
             incarnation=self.session.incarnation,
             sendings=old.sendings + 1,
+            repeats=old.repeats + (outcome is Outcome.RESENT),
+            refusals=old.refusals + is_gone,
             refusal=stranded.refusal,
             joined=list(old.joined),
             troubled=False,
@@ -226,7 +235,7 @@ class Reconciling(Repeats):
             call = stranded.call
             if stranded.is_asked:
                 continue
-            if stranded.ran is Ran.NO:
+            if stranded.ran is Ran.NO and not call.repeats:
                 status = stranded.refusal.status if stranded.refusal else None
                 self._answer(call, session_lost_answer(call.host_id, f"{stranded.reason}; {why}", status))
                 self._settle(call, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}; {why}")
@@ -241,10 +250,10 @@ class Reconciling(Repeats):
 
     # What a refusal means when the session has nothing to do with it.
 
-    def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal) -> None:
+    def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
         status = refusal.status
         where = f", redirected to {refusal.location}, which was not followed" if refusal.location else ""
-        if status in BUSY and self._may_wait(call, refusal):
+        if status in BUSY and may_wait and self._may_wait(call, refusal):
             delay = Delay(call.sendings, None, refusal.retry_after or 0.0)
             stranded = Stranded(call, f"HTTP {status}", Ran.NO, refusal, delay=delay)
             if self._is_ready_for(call):
@@ -263,11 +272,18 @@ class Reconciling(Repeats):
     def _may_wait(self, call: Call, refusal: Refusal) -> bool:
         """A busy server: safe calls wait and are sent again; others only where its word is trusted."""
         return (
-            (self.policy.trust_status or not call.may_have_side_effects)
+            self._may_send_to_busy(call)
             and call.method != "initialize"
             and call.sendings < self.policy.max_attempts
             and (refusal.retry_after or 0.0) <= _LONGEST_RETRY_AFTER
         )
+
+    def _may_send_to_busy(self, call: Call) -> bool:
+        return self.policy.trust_status or not call.may_have_side_effects
+
+
+def _is_busy(refusal: Refusal | None) -> bool:
+    return refusal is not None and refusal.status in BUSY
 
 
 def _asking(call: Call) -> Timer:

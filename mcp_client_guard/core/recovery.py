@@ -43,6 +43,7 @@ class Recovery(Restoring):
     """Why another session is being opened while the present one is not known to be lost."""
     _opened_lately: int = field(default=0, init=False)
     _attempts: int = field(default=0, init=False)
+    """To open a session, in a row, of which none became live."""
     _confirming: int | None = field(default=None, init=False)
     _is_restore: bool = field(default=False, init=False)
 
@@ -110,7 +111,10 @@ class Recovery(Restoring):
         self.streams.ping_over(answered)
 
     def clear_suspects(self, only: Call | None = None) -> None:
-        """The session lives, as far as anybody can say: what looked like its end was an answer."""
+        """The session lives, as far as anybody can say: what looked like its end was an answer.
+
+        With `only`, that request must have its outcome now.
+        """
         suspects = [s for s in self._suspects if only in (None, s.call)]
         self._suspects = [s for s in self._suspects if s not in suspects]
         for suspect in suspects:
@@ -121,7 +125,8 @@ class Recovery(Restoring):
             if refusal.status == 200:
                 self.settle_answer(call, refusal.body)
             else:
-                self._settle_refused(call, rule_on(refusal.status, refusal.body, session_sent=True).ran, refusal)
+                ran = rule_on(refusal.status, refusal.body, session_sent=True).ran
+                self._settle_refused(call, ran, refusal, may_wait=only is None)
 
     @abstractmethod
     def settle_answer(self, call: Call, message: JSON, stream: Stream | None = None) -> None:
@@ -139,6 +144,8 @@ class Recovery(Restoring):
         if state is _S.REINITIALIZING:
             self._suspicion = None
         else:
+            if state in (_S.CONFIRMING, _S.RESTORING):
+                self._attempts += 1
             self.session.move(SessionStep.GONE)
             self.out.append(CancelTimer(RESTORING))
             self._restoring.clear()
@@ -162,6 +169,8 @@ class Recovery(Restoring):
 
     def is_over(self, call: Call) -> bool:
         """Whether the session of this request is gone, so that its stream cannot be resumed."""
+        if call.method == "initialize":
+            return False
         return call.incarnation != self.session.incarnation or (self.is_lost and not call.stateless)
 
     @property
@@ -171,14 +180,16 @@ class Recovery(Restoring):
         return state is _S.LOST or (state is _S.REINITIALIZING and self._suspicion is None)
 
     def _may_open(self) -> bool:
-        return self.session.initialize_params is not None and self._opened_lately < self.policy.reinitialize_limit
+        most = self.policy.reinitialize_limit
+        known = self.session.initialize_params is not None
+        return known and self._opened_lately < most and self._attempts < most
 
     def _reinitialize(self) -> None:
         if self.session.state is not _S.LOST:
             return
         if not self._may_open():
             spent = self.session.initialize_params is not None
-            self._stay_lost("too many sessions were lost within a minute" if spent else "there is no session")
+            self._stay_lost("too many sessions were lost in a row" if spent else "there is no session")
             return
         self._open_another()
 
@@ -214,7 +225,7 @@ class Recovery(Restoring):
         if self._suspicion is not None:
             self._end_session(self._suspicion)
             self.streams.leave_session(stream)
-        self._suspicion, self._attempts, self._is_restore = None, 0, True
+        self._suspicion, self._is_restore = None, True
         self._differences = differences(self.session.initialize_result, result)
         self.opened(stream, call.params, result)
         self._strand_suspects()
@@ -292,6 +303,7 @@ class Recovery(Restoring):
 
     def _go_on(self) -> None:
         """The session is live."""
+        self._attempts = 0
         if self.session.session_id is not None and self.opens_standalone:
             self.streams.open_standalone()
         self._decide_all()

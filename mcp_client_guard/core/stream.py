@@ -109,7 +109,7 @@ class Stream:
     @property
     def was_sent(self) -> bool:
         """Whether any byte of its request can have left."""
-        return self.begun or self.resumed or bool(self.trail.rows)
+        return self.begun or self.answered or self.resumed or bool(self.trail.rows)
 
     @property
     def is_host_s(self) -> bool:

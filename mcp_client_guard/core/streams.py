@@ -126,6 +126,7 @@ class Streams(Closing):
         stream = self.current(told.stream, told.connection)
         if stream is None:
             return
+        stream.begun = stream.begun or told.written
         if stream.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
@@ -256,6 +257,9 @@ class Streams(Closing):
         assert stream.call is not None
         stream.attempts += 1
         if not stream.call.in_flight:
+            self._finish(stream)
+        elif self.calls.is_over(stream.call):
+            self.calls.unsent(stream.call, f"its session is gone ({why})")
             self._finish(stream)
         elif stream.attempts > self.policy.max_attempts:
             self.calls.not_executed(stream.call, "wire", why)

@@ -171,7 +171,7 @@ class Driver:
             params["_meta"] = {"progressToken": token}
         message = {"jsonrpc": "2.0", "id": f"h{self._next_id}", "method": method, "params": params}
         actions = self.submit(message, f"key-{self._next_id}", **headers)
-        posts = of(actions, Post)
+        posts = [p for p in of(actions, Post) if p.message.get("method") == method]
         return Peer(self, posts[-1].stream if posts else -1, f"h{self._next_id}", actions)
 
     def call(self, tool: str = "charge", *, token: Any = "tok", **arguments: Any) -> Peer:

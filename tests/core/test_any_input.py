@@ -10,18 +10,23 @@ from attrs import define, field
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from mcp_client_guard.core.actions import EndSession, Get, Post
+from mcp_client_guard.core.actions import Ask, EndSession, Get, Post
 from mcp_client_guard.core.answers import not_executed_answer
 from mcp_client_guard.core.calls import Calls
-from mcp_client_guard.core.inputs import UNREADABLE
+from mcp_client_guard.core.inputs import UNREADABLE, Reconciled
+from mcp_client_guard.core.ledger import CALL_KEY, Own
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
 from mcp_client_guard.core.state import StreamState, StreamStep
 from mcp_client_guard.core.streams import Streams
-from tests.core.driver import SESSION, Driver, Peer, delivered, note, reports
+from mcp_client_guard.core.verdicts import Fail, Resend, Resolve
+from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, reports
 
 STATUSES = [302, 400, 401, 404, 405, 409, 410, 429, 500, 503]
 IDS = ["p", "1", "2", "3", "9", SESSION, "x" * 9000, None]
+SAYS_NO = {400, 401, 404, 405, 409, 410}
+"""After these a call may be sent again; not by itself after 429 and 503, which a proxy may say once it has run."""
+TOOL = {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {}}
 METHODS = ["notifications/x", "notifications/initialized", "notifications/cancelled"]
 
 
@@ -33,6 +38,18 @@ class Chaos:
     answered: dict[int, bool] = field(factory=dict)
     """Connections with a status line, and whether events follow."""
     calls: list[Peer] = field(factory=list)
+    """Those that were sent at once."""
+    requests: list[Peer] = field(factory=list)
+    """All of the host's."""
+    cancelled: set[str] = field(factory=set)
+    consented: set[int] = field(factory=set)
+    """Calls that the hook has allowed to be sent again."""
+    begun: set[int] = field(factory=set)
+    harmless: set[int] = field(factory=set)
+    """Connections on which a call certainly did not run, or was answered."""
+    _checked: int = 0
+    _sent: dict[str, list[int]] = field(factory=dict)
+    """The connections that have carried a call, by call key."""
 
     def play(self, drawn: bytes) -> None:
         steps: list[Callable[[int], object]] = [
@@ -49,26 +66,62 @@ class Chaos:
             self.part,
             self.elapse,
             self.other,
+            self.serve,
+            self.serve,
+            self.serve,
+            self.gone,
+            self.hook,
+            self.server_asks,
         ]
         for a, b in zip(drawn[::2], drawn[1::2], strict=False):
+            before = self.driver.machine.session.session_id
             steps[a % len(steps)](b)
-            self.check()
+            self.check(before)
+
+    def settle(self) -> None:
+        """Nothing more comes from the server, and time passes: every request still gets its answer (L2, S9)."""
+        for _ in range(2000):
+            if not self.unanswered():
+                return
+            timers = self.driver.timers
+            assert timers, "L2: a request that nobody works on"
+            timer = min(timers, key=lambda t: timers[t])
+            self.driver.elapse(timer.kind, timer.stream)
+            self.check(self.driver.machine.session.session_id)
+        raise AssertionError("L2: requests without an answer")
+
+    def unanswered(self) -> set[str]:
+        answered = {m["id"] for m in delivered(self.driver.log) if "method" not in m}
+        return {p.host_id for p in self.requests} - answered - self.cancelled
 
     def pick(self, b: int) -> Peer | None:
         streams = [s for s, order in self.driver.orders.items() if order.connection in self.driver.open]
-        return self.driver.peer(streams[b % len(streams)]) if streams else None
+        if not streams:
+            return None
+        peer = self.driver.peer(streams[b % len(streams)])
+        if peer.connection not in self.begun:
+            self.begun.add(peer.connection)
+            peer.begin()
+        return peer
 
     def call(self, b: int) -> None:
-        if b % 8 == 0:
-            self.driver.request("initialize", {"protocolVersion": "2025-11-25"})
+        if b % 16 == 0:
+            peer = self.driver.request("initialize", {"protocolVersion": "2025-11-25"})
         elif b % 8 == 1:
-            self.driver.request("tools/call", {"name": "t"}, mcp_protocol_version="2026-07-28")
+            peer = self.driver.request("tools/call", {"name": "t"}, mcp_protocol_version="2026-07-28")
+        elif b % 8 == 2:
+            peer = self.driver.request("tools/list")
         else:
-            self.calls.append(self.driver.call())
+            peer = self.driver.call(["charge", "look", "get_x"][b % 3], n=b // 8 % 4)
+            if peer.stream != -1:
+                self.calls.append(peer)
+        self.requests.append(peer)
 
     def host(self, b: int) -> None:
         if b % 3 == 0 and self.calls:
-            self.driver.cancel(self.calls[b % len(self.calls)])
+            call = self.calls[b % len(self.calls)]
+            self.cancelled.add(call.host_id)
+            self.driver.cancel(call)
         elif b % 3 == 1:
             self.driver.drain(b % 7)
         else:
@@ -123,7 +176,59 @@ class Chaos:
         if peer is not None and peer.connection not in self.answered:
             self.answered[peer.connection] = False
             body = {"resume_gap": True} if b % 3 == 0 else None
-            peer.refuse(STATUSES[b % len(STATUSES)], body, retry_after=1.0 if b % 2 else None)
+            status = STATUSES[b % len(STATUSES)]
+            if status in SAYS_NO:
+                self.harmless.add(peer.connection)
+            peer.refuse(status, body, retry_after=1.0 if b % 2 else None)
+
+    def serve(self, b: int) -> None:
+        """A server that does what it should."""
+        peer = self.pick(b)
+        if peer is None or peer.connection in self.answered or not isinstance(peer.order, Post):
+            return
+        self.answered[peer.connection] = False
+        self.harmless.add(peer.connection)
+        method = peer.order.message.get("method")
+        if method is None or method.startswith("notifications/"):
+            peer.accept(status=202, events=False)
+        elif method == "initialize":
+            peer.answer(RESULT, session_id=f"session-{peer.stream}")
+        elif method == "tools/list":
+            peer.answer({"tools": [TOOL] if b % 2 else [], "nextCursor": "more" if b % 5 == 0 else None})
+        else:
+            peer.answer()
+
+    def gone(self, b: int) -> None:
+        """The server says that it has no such session, in one way or another."""
+        peer = self.pick(b)
+        if peer is None or peer.connection in self.answered or not isinstance(peer.order, Post):
+            return
+        self.answered[peer.connection] = False
+        self.harmless.add(peer.connection)
+        if b % 3 == 2 and "id" in peer.order.message:
+            peer.answer_error([-32000, -32001, -32600][b // 3 % 3])
+        else:
+            peer.refuse([404, 400][b % 2])
+
+    def hook(self, b: int) -> None:
+        asked = [a.question for a in self.driver.log if isinstance(a, Ask)]
+        if b % 4 == 0 or not asked:
+            self.driver.hook_asks("tools/call" if b % 8 else "resources/read", {"name": "look"}, b)
+            return
+        verdicts = [None, Resend(), Resolve({"content": []}), Resolve(7), Fail("no")]
+        verdict = verdicts[b // 4 % len(verdicts)]
+        question = asked[b % len(asked)]
+        if isinstance(verdict, Resend):
+            self.consented.add(question)
+        self.driver.feed(Reconciled(question, verdict, "ValueError" if b % 9 == 8 else None))
+
+    def server_asks(self, b: int) -> None:
+        peer = self.pick(b)
+        if peer is None or not self.answered.get(peer.connection):
+            return
+        asked = [m for m in delivered(self.driver.ask(peer, b % 3)) if "method" in m and "id" in m]
+        if asked and b % 2:
+            self.driver.submit({"jsonrpc": "2.0", "id": asked[0]["id"], "result": {}})
 
     def part(self, b: int) -> None:
         peer = self.pick(b)
@@ -132,6 +237,8 @@ class Chaos:
         if peer.connection in self.answered:
             peer.cut(clean=b % 2 == 0, after=b % 20)
         else:
+            if b % 2:
+                self.harmless.add(peer.connection)
             peer.cut(written=b % 2 == 0)
 
     def elapse(self, b: int) -> None:
@@ -151,8 +258,9 @@ class Chaos:
         elif b % 4 == 2:
             peer.idle()
 
-    def check(self) -> None:
-        streams = self.driver.machine._streams._streams
+    def check(self, before: str | None) -> None:
+        machine = self.driver.machine
+        streams = machine._streams._streams
         for stream in streams.values():
             assert stream.state not in (StreamState.DONE, StreamState.BROKEN), "nothing rests in these"
             assert stream.connection in self.driver.open or stream.connection == 0
@@ -160,6 +268,24 @@ class Chaos:
                 assert self.driver.orders[stream.number].headers.get("last-event-id"), "a call's GET has a cursor"
         known = {s.connection for s in streams.values()}
         assert self.driver.open <= known, "a connection that nobody wants is hung up"
+        opening = [s for s in streams.values() if s.call and s.call.own is Own.INITIALIZE and s.call.in_flight]
+        assert len(opening) <= 1, "L5: more than one initialize"
+        for action in self.driver.log[self._checked :]:
+            if isinstance(action, Post) and action.for_request:
+                self.check_post(action, {before, machine.session.session_id})
+        self._checked = len(self.driver.log)
+
+    def check_post(self, post: Post, sessions: set[str | None]) -> None:
+        assert post.headers.get("mcp-session-id") in (*sessions, None), "S13: sent in a session that is gone"
+        if post.message["method"] != "tools/call":
+            return
+        params = post.message["params"]
+        earlier = self._sent.setdefault(params["_meta"][CALL_KEY], [])
+        if params["name"] == "charge" and not self.consented:
+            assert set(earlier) & self.begun <= self.harmless, "S11: sent again though it may have run"
+        earlier.append(post.connection)
+        if not post.delay.attempt:
+            self.begun.add(post.connection)
 
 
 COMMON: dict[str, Any] = {
@@ -172,11 +298,11 @@ SCHEMES = st.sampled_from(["opaque", "monotone", "contiguous"])
 
 
 @settings(max_examples=400, **COMMON)
-@given(DRAWN, SCHEMES, st.booleans())
+@given(DRAWN, SCHEMES, st.booleans(), st.booleans())
 def test_no_order_of_inputs_upsets_the_machine_and_every_call_is_answered_once(
-    drawn: bytes, scheme: str, waits: bool
+    drawn: bytes, scheme: str, waits: bool, hook: bool
 ) -> None:
-    run(drawn, scheme, waits)
+    run(drawn, scheme, waits, hook)
 
 
 def _no_hangup(self: Any, stream: Any, *, linger: bool = False) -> None:
@@ -185,8 +311,8 @@ def _no_hangup(self: Any, stream: Any, *, linger: bool = False) -> None:
     self._cancel_timers(stream)
 
 
-def _deliver_refusal(self: Any, call: Any, status: int, *rest: Any) -> None:
-    self._deliver(not_executed_answer(call.host_id, "server", "", status))
+def _deliver_refusal(self: Any, call: Any, refusal: Any, *, session_sent: bool) -> None:
+    self._deliver(not_executed_answer(call.host_id, "server", "", refusal.status))
 
 
 @pytest.mark.parametrize(
@@ -202,26 +328,33 @@ def test_a_bug_is_found(owner: type, name: str, bug: Any, says: str, monkeypatch
         max_examples=1500, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False, **COMMON
     )
     with pytest.raises(AssertionError, match=says):
-        many(given(DRAWN, SCHEMES, st.booleans())(run))()
+        many(given(DRAWN, SCHEMES, st.booleans(), st.booleans())(run))()
 
 
-def run(drawn: bytes, scheme: str, waits: bool) -> None:
+def run(drawn: bytes, scheme: str, waits: bool, hook: bool) -> None:
     policy = GuardPolicy(
-        id_scheme=scheme, max_attempts=3, on_unverified="continue" if waits else "settle", trail_size=8
+        id_scheme=scheme,
+        max_attempts=3,
+        on_unverified="continue" if waits else "settle",
+        trail_size=8,
+        call_deadline=200,
+        resend={"get_*": "always"},
     )
-    chaos = Chaos(Driver(policy).opened(standalone=True))
+    driver = Driver(policy, has_hook=hook).opened(standalone=True)
+    driver.listed(TOOL)
+    chaos = Chaos(driver)
     chaos.answered = dict.fromkeys(chaos.driver.open, True)
     chaos.play(drawn)
-    answers = [m["id"] for m in delivered(chaos.driver.log) if "method" not in m]
+    chaos.settle()
+    answers = [m["id"] for m in delivered(driver.log) if "method" not in m]
     assert len(answers) == len(set(answers)), "S9: answered twice"
-    actions = chaos.driver.close()
-    assert not chaos.driver.open
+    actions = driver.close()
+    assert not driver.open
     assert sum(isinstance(a, EndSession) for a in actions) <= 1
     settled: dict[int, list[str]] = {}
-    for event in reports(chaos.driver.log, CallSettled):
+    for event in reports(driver.log, CallSettled):
         settled.setdefault(event.wire_id, []).append(event.outcome.value)
     for peer in chaos.calls:
-        if peer.stream != -1:
-            first, *later = settled[peer.stream]
-            assert later in ([], ["recovered"]), (first, later)
-            assert not later or first in ("in_doubt", "cancelled")
+        first, *later = settled[peer.stream]
+        assert later in ([], ["recovered"]), (first, later)
+        assert not later or first in ("in_doubt", "cancelled")
