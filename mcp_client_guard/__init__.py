@@ -13,7 +13,7 @@ from ._errors import (
 )
 from ._guard import Guard
 from ._reconcile import InDoubtCall, Reconciler
-from .core.answers import CallInDoubt
+from .core.answers import CallInDoubt, CallNotExecuted
 from .core.model import Evidence, Grade, Outcome
 from .core.policy import GuardPolicy
 from .core.report import (
@@ -42,6 +42,7 @@ from .stores.sqlite import SQLiteStore
 
 __all__ = [
     "CallInDoubt",
+    "CallNotExecuted",
     "CallSettled",
     "Connected",
     "Disconnected",

@@ -6,12 +6,15 @@ codes of a lost connection do not take these for one (INTEGRATIONS §4).
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from attrs import frozen
 
 from .ledger import Call
 from .model import JSON
+
+T = TypeVar("T")
 
 IN_DOUBT_KEY = "io.github.mcp-client-guard/in-doubt"
 
@@ -65,16 +68,13 @@ class CallInDoubt:
     def find(cls, value: Any) -> CallInDoubt | None:
         """From a tool result (an object of the SDK's, or plain JSON) or an exception; None if it is not one."""
         if isinstance(value, BaseException):
-            return cls._in_exception(value)
+            return _find(value, cls._in_error)
         meta = value.get("_meta") if isinstance(value, dict) else getattr(value, "meta", None)
         return cls.from_json(meta.get(IN_DOUBT_KEY)) if isinstance(meta, dict) else None
 
     @classmethod
-    def _in_exception(cls, error: BaseException) -> CallInDoubt | None:
-        data = getattr(getattr(error, "error", None), "data", None)
-        found = cls.from_json(data.get(IN_DOUBT_KEY)) if isinstance(data, dict) else None
-        below = [*getattr(error, "exceptions", ()), *([error.__cause__] if error.__cause__ else [])]
-        return found or next((d for e in below if (d := cls._in_exception(e))), None)
+    def _in_error(cls, data: JSON) -> CallInDoubt | None:
+        return cls.from_json(data.get(IN_DOUBT_KEY))
 
     def __str__(self) -> str:
         what = f"The tool call {self.tool!r}" if self.tool else f"The request {self.method!r}"
@@ -82,6 +82,41 @@ class CallInDoubt:
             f"{what} may or may not have run: {self.reason}. Do not repeat it without checking its effect "
             f"first. (call key {self.call_key})"
         )
+
+
+@frozen
+class CallNotExecuted:
+    """What is known of a request that did not run. It is safe to send it again, once the cause is mended.
+
+    `CallNotExecuted.find` gives it back from the exception that the host got, of either SDK major.
+    """
+
+    by: str
+    """`wire`: nothing of it was written. `server`: that is the server's word."""
+    reason: str
+    http_status: int | None = None
+
+    @classmethod
+    def find(cls, error: BaseException) -> CallNotExecuted | None:
+        """From an exception, or a group of them; None if it says nothing of the kind."""
+        return _find(error, cls._in_error)
+
+    @classmethod
+    def _in_error(cls, data: JSON) -> CallNotExecuted | None:
+        if data.get("outcome") != "not_executed":
+            return None
+        status = data.get("http_status")
+        return cls(
+            str(data.get("by", "")), str(data.get("reason", "")), status if isinstance(status, int) else None
+        )
+
+
+def _find(error: BaseException, in_error: Callable[[JSON], T | None]) -> T | None:
+    """In the data of a JSON-RPC error, which either SDK major raises as an exception; or below it."""
+    data = getattr(getattr(error, "error", None), "data", None)
+    found = in_error(data) if isinstance(data, dict) else None
+    below = [*getattr(error, "exceptions", ()), *([error.__cause__] if error.__cause__ else [])]
+    return found or next((d for e in below if (d := _find(e, in_error))), None)
 
 
 def in_doubt_answer(call: Call, doubt: CallInDoubt, *, as_result: bool) -> JSON:

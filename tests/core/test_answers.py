@@ -10,6 +10,7 @@ from mcp_client_guard.core import answers
 from mcp_client_guard.core.answers import (
     IN_DOUBT_KEY,
     CallInDoubt,
+    CallNotExecuted,
     error_answer,
     http_answer,
     in_doubt_answer,
@@ -143,3 +144,23 @@ def test_a_refusal_that_is_an_answer_is_the_server_s_error_or_the_status(
 
 def test_an_error_without_data_has_none() -> None:
     assert "data" not in error_answer("h1", -1, "no")["error"]
+
+
+class Raised(Exception):
+    """As both SDK majors raise a JSON-RPC error."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__("no")
+        self.error = type("ErrorData", (), answer["error"])()
+
+
+@pytest.mark.parametrize("status", [None, 404])
+def test_a_request_that_did_not_run_is_found_in_an_exception_with_its_cause(status: int | None) -> None:
+    known = CallNotExecuted("server" if status else "wire", "its cause", status)
+    below = RuntimeError("wrapped")
+    below.__cause__ = Raised(not_executed_answer("h1", known.by, "its cause", status))
+    assert CallNotExecuted.find(below) == known
+    assert CallNotExecuted.find(Raised(session_lost_answer("h1", "its cause", status))) == known
+    assert CallInDoubt.find(below) is None
+    assert CallNotExecuted.find(Raised(in_doubt_answer(call_of("ping"), DOUBT, as_result=False))) is None
+    assert CallNotExecuted.find(ValueError("other")) is None
