@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Ask, EndSession, Get, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, EndSession, Get, Post, Save, TimerKind
 from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.heritage import heritage_of, settle_others
 from mcp_client_guard.core.model import CallSettled, CursorDropped, Outcome, SessionEnded, TaskEnded
