@@ -165,9 +165,8 @@ class Calls(Taking):
     def _may_have_run(self, call: Call) -> bool:
         """Stop it where it has not left yet; else say that it may have run."""
         stranded = self._stranded.get(call.first_wire_id)
-        if stranded is not None:
-            return stranded.ran is not Ran.NO
-        return self.streams.cancel(call)
+        ran = self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO
+        return ran or call.repeats > 0
 
     def _release(self) -> None:
         waiting, self._waiting = self._waiting, deque()

@@ -69,6 +69,10 @@ class Call:
     first_wire_id: int = 0
     """Of its first sending: names its deadline and its questions, however often it is sent again."""
     sendings: int = 1
+    repeats: int = 0
+    """Earlier sendings that may have run: whatever becomes of this one, the request may have run."""
+    refusals: int = 0
+    """Earlier sendings that did not run, by the server's word, since their session was gone."""
     refusal: Refusal | None = None
     """What its last sending drew."""
     joined: list[tuple[int, str | int]] = field(factory=list)
