@@ -140,9 +140,10 @@ class Outcomes(ABC):
             return
         self._record(call, outcome, reason, answer)
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
-        if call.method == "initialize" and self.session.state is SessionState.INITIALIZING and not opened:
-            self.session.move(SessionStep.INITIALIZE_FAILED)
-            self._decide_all()
+        if call.method == "initialize" and self.session.state is SessionState.INITIALIZING:
+            if not opened:
+                self.session.move(SessionStep.INITIALIZE_FAILED)
+                self._decide_all()
             self._release()
         self._keep_doubt(call, outcome, reason, answer, late=late)
 

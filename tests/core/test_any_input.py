@@ -17,7 +17,8 @@ from mcp_client_guard.core.inputs import UNREADABLE, Reconciled
 from mcp_client_guard.core.ledger import CALL_KEY, Own
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
-from mcp_client_guard.core.state import StreamState, StreamStep
+from mcp_client_guard.core.session import Session
+from mcp_client_guard.core.state import SessionState, StreamState, StreamStep
 from mcp_client_guard.core.streams import Streams
 from mcp_client_guard.core.verdicts import Fail, Resend, Resolve
 from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, reports
@@ -154,7 +155,13 @@ class Chaos:
             [note("a"), peer.result()],
             {"jsonrpc": "2.0", "id": 10**6, "result": {}},
         ]
-        return choices[b % len(choices)]
+        return self.said(choices[b % len(choices)])
+
+    def said(self, message: Any) -> Any:
+        """An error that may mean a lost session: then its request did not run."""
+        if isinstance(message, dict) and "error" in message:
+            self.harmless.add(self.driver.orders[message["id"]].connection)
+        return message
 
     def event(self, b: int) -> None:
         peer = self.pick(b)
@@ -169,7 +176,11 @@ class Chaos:
         if b % 7 == 6:
             peer.too_large()
         else:
-            peer.body([None, UNREADABLE, peer.result(), peer.error(), [peer.result(), note("x")], "x", {}][b % 6])
+            peer.body(
+                self.said(
+                    [None, UNREADABLE, peer.result(), peer.error(), [peer.result(), note("x")], "x", {}][b % 6]
+                )
+            )
 
     def refuse(self, b: int) -> None:
         peer = self.pick(b)
@@ -315,9 +326,32 @@ def _deliver_refusal(self: Any, call: Any, refusal: Any, *, session_sent: bool) 
     self._deliver(not_executed_answer(call.host_id, "server", "", refusal.status))
 
 
+def _always_consents(self: Any, call: Any) -> bool:
+    return True
+
+
+def _opens_twice(self: Any) -> None:
+    if self.session.state is SessionState.LOST:
+        self._open_another()
+        self.session.state = SessionState.LOST
+        self._open_another()
+
+
+def _says_nothing(self: Any, why: str) -> None:
+    self.why_lost = why
+
+
+def _keeps_the_header(self: Any, method: str) -> dict[str, str]:
+    return {} if method == "initialize" else {"mcp-session-id": SESSION}
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "bug", "says"),
     [
+        (Calls, "_consents_to", _always_consents, "S11"),
+        (Calls, "_reinitialize", _opens_twice, "L5"),
+        (Calls, "_refuse_waiting", _says_nothing, "L2"),
+        (Session, "headers", _keeps_the_header, "S13"),
         (Streams, "_finish", _no_hangup, "nobody wants"),
         (Calls, "refused", _deliver_refusal, "S9"),
     ],

@@ -98,11 +98,11 @@ def _no_duplicates(place: Any) -> Any:
 def _newest_first(deliver: Any) -> Any:
     kept: list[Any] = []
 
-    def bug(self: Any, stream: Any, message: Any) -> None:
+    def bug(self: Any, stream: Any, message: Any, *answered: Any) -> None:
         if stream is not None and "method" in message and not kept:
             kept.append((self, stream, message))
             return
-        deliver(self, stream, message)
+        deliver(self, stream, message, *answered)
         while kept:
             deliver(*kept.pop())
 
@@ -137,11 +137,11 @@ def _every_answer_is_the_newest_call_s(owing: Any) -> Any:
     return lambda self, wire_id: next(reversed(self._calls.values()), None) or owing(self, wire_id)
 
 
-def _settled_is_forgotten(settle: Any) -> Any:
-    def bug(self: Any, call: Any, outcome: Any) -> None:
-        settle(self, call, outcome)
-        self._calls[call.wire_id] = call
-        call.outcome = None
+def _answered_twice(settle: Any) -> Any:
+    def bug(self: Any, call: Any, message: Any, stream: Any = None) -> None:
+        if call.in_flight:
+            self.streams.deliver(None, {**message, "id": call.host_id})
+        settle(self, call, message, stream)
 
     return bug
 
@@ -198,7 +198,7 @@ BUGS: list[tuple[str, st.SearchStrategy[Variant], Callable[[pytest.MonkeyPatch],
     ("S5", HONEST, _patched(trail.Trail, "_leaves_gap", _learned_is_declared)),
     ("S6", HONEST, _patched(streams.Streams, "drained", lambda drained: _received_is_drained)),
     ("S8", HONEST, _patched(ledger.Ledger, "owing", _every_answer_is_the_newest_call_s)),
-    ("S9", HONEST, _patched(ledger.Ledger, "settle", _settled_is_forgotten)),
+    ("S9", HONEST, _patched(calls.Calls, "settle_answer", _answered_twice)),
     ("S11", HONEST, _patched(streams.Streams, "_cut", _posts_again)),
     ("S12", HONEST, _patched(calls.Calls, "_send", _row_after_post)),
     ("S13", HONEST, _patched(streams.Streams, "current", lambda current: _any_connection)),

@@ -1,0 +1,81 @@
+"""The one table of what a refusal says: exhaustive in status, JSON-RPC code and whether a session was sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.classify import Ran, Ruling, SessionWord, code_of, is_suspect_answer, rule_on
+
+STATUSES = [*range(300, 320), *range(400, 452), *range(500, 512), 520, 599]
+NOT_RUN = {307, 308, 401, 403, 413, 415, 429, 503}
+ASK = {400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504}
+
+
+def body_with(code: int | None) -> Any:
+    return None if code is None else {"error": {"code": code, "message": "no"}}
+
+
+@pytest.mark.parametrize("session_sent", [True, False])
+@pytest.mark.parametrize("code", [None, -32601, -32000, -32001, -32600])
+def test_every_status_says_whether_the_request_ran_and_what_it_says_of_the_session(
+    session_sent: bool, code: int | None
+) -> None:
+    for status in STATUSES:
+        ruling = rule_on(status, body_with(code), session_sent=session_sent)
+        if status == 404 and session_sent and code != -32601:
+            assert ruling == Ruling(Ran.NO, SessionWord.GONE)
+            continue
+        word = SessionWord.ASK if session_sent and status in ASK else SessionWord.ALIVE
+        assert ruling.session is word, status
+        ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 else Ran.ANSWERED
+        assert ruling.ran is ran, status
+        if word is SessionWord.ASK and status not in NOT_RUN:
+            assert ruling.ran_if_gone is (Ran.MAYBE if status >= 500 else Ran.NO), status
+
+
+@pytest.mark.parametrize("session_sent", [True, False])
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_user_s_predicate_is_asked_first_but_only_where_a_session_was_sent(
+    status: int, session_sent: bool
+) -> None:
+    ruling = rule_on(status, "odd", session_sent=session_sent, is_session_lost=lambda s, body: body == "odd")
+    assert (ruling.session is SessionWord.GONE) is session_sent
+
+
+@pytest.mark.parametrize("answer", [False, None, ""])
+def test_a_predicate_that_says_no_leaves_the_table(answer: Any) -> None:
+    assert rule_on(418, None, session_sent=True, is_session_lost=lambda s, b: answer) == Ruling(
+        Ran.ANSWERED, SessionWord.ALIVE, Ran.NO
+    )
+
+
+def test_a_predicate_that_raises_says_no() -> None:
+    assert rule_on(418, None, session_sent=True, is_session_lost=lambda s, b: b["x"]).ran is Ran.ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"error": {"code": 7}}, 7),
+        ({"error": {"code": "7"}}, None),
+        ({"error": "x"}, None),
+        ({}, None),
+        ("x", None),
+        (None, None),
+        ([{"error": {"code": 7}}], None),
+    ],
+)
+def test_the_code_is_found_where_there_is_one(body: Any, code: int | None) -> None:
+    assert code_of(body) == code
+
+
+@pytest.mark.parametrize("code", [-32000, -32001, -32600, 32600])
+def test_the_codes_of_dead_sessions_are_suspect(code: int) -> None:
+    assert is_suspect_answer(body_with(code))
+
+
+@pytest.mark.parametrize("code", [-32601, -32602, -32603, -32700, 0, None])
+def test_other_answers_are_not(code: int | None) -> None:
+    assert not is_suspect_answer(body_with(code))
