@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from mcp_client_guard.core.actions import Action, Forward, Save
+from mcp_client_guard.core.actions import Action, Forward, Get, Post, Save
 from mcp_client_guard.core.heritage import Heritage, heritage_of, settle_others
 from mcp_client_guard.core.inputs import Forwarded, Input, MessageSubmitted
 from mcp_client_guard.core.machine import Machine
@@ -207,15 +207,24 @@ class Connection(Driver):
 
     def feed(self, told: Input) -> list[Action]:
         self.now = self.process.now = max(self.now, self.process.now)
+        before = dict(self.orders)
         actions = super().feed(told)
-        for action in actions:
+        dies_after = self.process.dies_after
+        if dies_after is not None:
+            # It dies within this list: what comes later in it never happened.
+            self.orders = {**before, **{a.stream: a for a in actions[:dies_after] if isinstance(a, (Post, Get))}}
+        for action in actions[:dies_after]:
             if isinstance(action, Save):
                 self.process.disk.write(self.slot, action.records, action.durable, self.now)
+        if dies_after is not None:
+            raise Died
         for action in of(actions, Forward):
             other = self.process.connections[action.machine]
             other.forwarded += other.feed(Forwarded(action.message))
         return actions
 
+    served: set[int] = field(factory=set)
+    """Connections that the server has answered."""
     forwarded: list[Action] = field(factory=list)
     """What came of answers that other connections handed on."""
 
@@ -245,6 +254,10 @@ class Connection(Driver):
         return Peer(self, new[0] if new else -1, host_id, actions)
 
 
+class Died(Exception):
+    """The process was killed."""
+
+
 @define(repr=False)
 class Process:
     """What one process has: a ledger shared by its connections, on a disk that outlives it."""
@@ -257,6 +270,8 @@ class Process:
     shared: SharedLedger = field(factory=SharedLedger)
     connections: list[Connection] = field(factory=list)
     heritage: Heritage | None = None
+    dies_after: int | None = None
+    """So many actions of the next list are carried out."""
 
     def connect(self, *, has_hook: bool | None = None) -> Connection:
         """Another connection under the same key; the first takes over what there is."""
