@@ -1,0 +1,712 @@
+"""A lost session is replaced in the host's name, once, and the host sees none of it but a short wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Action, Get, Post, TimerKind
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
+from mcp_client_guard.core.model import CallSent, CursorMoved, Outcome, SessionEnded, SessionOpened
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import (
+    CallSettled,
+    DuplicateDropped,
+    NotificationLost,
+    Reinitialized,
+    SessionLost,
+)
+from mcp_client_guard.core.state import SessionState
+from tests.core.driver import (
+    CAPABILITIES,
+    RESULT,
+    SESSION,
+    Driver,
+    delivered,
+    in_doubt,
+    note,
+    of,
+    outcomes,
+    records,
+    reports,
+)
+
+CHARGE: dict[str, Any] = {"name": "charge", "inputSchema": {"type": "object"}}
+LOOK: dict[str, Any] = {"name": "look", "annotations": {"readOnlyHint": True}}
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver().opened()
+
+
+def posted(actions: list[Action], method: str | None = None) -> list[Post]:
+    return [p for p in of(actions, Post) if method in (None, p.message.get("method"))]
+
+
+def methods(actions: list[Action]) -> list[str]:
+    return [p.message.get("method", "response") for p in of(actions, Post)]
+
+
+def state(driver: Driver) -> SessionState:
+    return driver.machine.session.state
+
+
+def error_of(actions: list[Action]) -> dict[str, Any]:
+    (message,) = [m for m in delivered(actions) if "error" in m]
+    return dict(message["error"])
+
+
+# The whole way.
+
+
+def test_a_lost_session_is_opened_again_with_the_host_s_own_parameters(driver: Driver) -> None:
+    actions = driver.call().refuse(404)
+    (post,) = posted(actions)
+    assert post.message["method"] == "initialize"
+    assert post.message["params"] == {"protocolVersion": "2025-11-25", "capabilities": {}}
+    assert "mcp-session-id" not in post.headers
+    assert delivered(actions) == []
+
+
+def test_the_host_sees_none_of_it_and_the_call_is_sent_again_under_another_id_and_the_same_key(
+    driver: Driver,
+) -> None:
+    call = driver.call()
+    (first,) = posted(call.actions)
+    call.refuse(404)
+    actions = driver.reinitialized()
+    assert methods(actions) == ["notifications/initialized", "tools/call"]
+    again = posted(actions, "tools/call")[0]
+    assert again.message["id"] != first.message["id"]
+    assert again.message["params"]["_meta"]["progressToken"] == again.message["id"]
+    key = "io.github.mcp-client-guard/call-key"
+    assert again.message["params"]["_meta"][key] == first.message["params"]["_meta"][key]
+    assert again.headers["mcp-session-id"] == "session-two"
+    (row,) = records(actions, CallSent)
+    assert (row.incarnation, row.call_key) == (2, "key-2")
+    answered = driver.sent("tools/call").answer()
+    assert [m["id"] for m in delivered(answered)] == [call.host_id]
+    assert outcomes(actions + answered) == [Outcome.NOT_EXECUTED, Outcome.COMPLETED]
+    assert [m for m in delivered(driver.log) if m.get("method") == "initialize"] == []
+
+
+def test_requests_sent_meanwhile_wait_and_go_out_after_the_stranded_ones(driver: Driver) -> None:
+    driver.call("first").refuse(404)
+    waiting = [driver.call("second"), driver.request("tools/list")]
+    assert not any(posted(w.actions) for w in waiting)
+    assert driver.machine.queued == 2
+    actions = driver.reinitialized()
+    assert methods(actions)[1:] == ["tools/call", "tools/call", "tools/list"]
+    assert driver.machine.queued == 0
+
+
+def test_a_stampede_of_refused_calls_opens_one_session(driver: Driver) -> None:
+    calls = [driver.call(f"tool{n}") for n in range(20)]
+    actions = [a for call in calls[:12] for a in call.refuse(404)]
+    actions += driver.reinitialized()
+    actions += [a for call in calls[12:] for a in call.refuse(404)]
+    assert methods(actions).count("initialize") == 1
+    assert methods(actions).count("tools/call") == 20
+    assert len(reports(actions, SessionLost)) == 1
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED] * 20
+    assert delivered(actions) == [
+        {"jsonrpc": "2.0", "method": f"notifications/{n}/list_changed"} for n in CAPABILITIES
+    ]
+
+
+@pytest.mark.parametrize("status", [400, 401, 409])
+def test_a_stampede_in_another_dialect_opens_one_session_too(driver: Driver, status: int) -> None:
+    calls = [driver.call(f"tool{n}") for n in range(6)]
+    actions = [a for call in calls[:3] for a in call.refuse(status)]
+    assert methods(actions) == ["ping"]
+    actions += driver.sent("ping").refuse(status)
+    actions += driver.reinitialized()
+    actions += [a for call in calls[3:] for a in call.refuse(status)]
+    assert methods(actions).count("initialize") == 1
+    assert methods(actions).count("tools/call") == 6
+
+
+def test_the_differences_and_the_end_of_the_old_session_are_reported(driver: Driver) -> None:
+    lost = driver.call().refuse(404)
+    assert [r.reason for r in records(lost, SessionEnded)] == ["HTTP 404"]
+    actions = driver.reinitialized(protocolVersion="2025-06-18", serverInfo={"name": "fake", "version": "2"})
+    (told,) = reports(actions, Reinitialized)
+    assert told.changed == ("protocolVersion", "serverInfo")
+    assert [r.incarnation for r in records(actions, SessionOpened)] == [2]
+    assert posted(actions, "tools/call")[0].headers["mcp-protocol-version"] == "2025-06-18"
+
+
+def test_the_host_s_own_version_header_does_not_follow_into_the_new_session(driver: Driver) -> None:
+    driver.request("tools/list", mcp_protocol_version="2025-11-25").refuse(404)
+    actions = driver.reinitialized(protocolVersion="2025-06-18")
+    assert posted(actions, "tools/list")[0].headers["mcp-protocol-version"] == "2025-06-18"
+
+
+def test_the_standalone_stream_is_opened_again_without_a_cursor() -> None:
+    driver = Driver().opened(standalone=True)
+    driver.standalone.event("s1", note("a"))
+    driver.call().refuse(404)
+    assert not driver.standalone.is_open
+    (get,) = of(driver.reinitialized(), Get)
+    assert get.last_event_id is None
+    assert get.headers["mcp-session-id"] == "session-two"
+
+
+# Suspected only.
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 409, 422, 500, 503])
+def test_a_ping_that_is_answered_makes_the_refusal_an_answer(driver: Driver, status: int) -> None:
+    call = driver.call()
+    assert methods(call.refuse(status)) == ["ping"]
+    actions = driver.sent("ping").answer({})
+    assert len(delivered(actions)) == 1
+    assert not posted(actions)
+    assert state(driver) is SessionState.LIVE
+
+
+@pytest.mark.parametrize("status", [400, 401, 409, 500, 503])
+def test_a_ping_refused_alike_opens_another_session_beside_it_and_only_then_gives_the_old_one_up(
+    status: int,
+) -> None:
+    driver = Driver().opened()
+    driver.listed(LOOK)
+    call = driver.call("look")
+    call.refuse(status)
+    actions = driver.sent("ping").refuse(status)
+    assert methods(actions) == ["initialize"]
+    assert not reports(actions, SessionLost)
+    actions = driver.reinitialized(tools=[LOOK])
+    assert reports(actions, SessionLost)
+    assert methods(actions) == ["notifications/initialized", "tools/list", "tools/call"]
+    assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [(400, Outcome.NOT_EXECUTED), (500, Outcome.IN_DOUBT), (502, Outcome.IN_DOUBT), (503, Outcome.NOT_EXECUTED)],
+)
+def test_an_unsafe_call_is_sent_again_only_where_the_refusal_says_that_it_did_not_run(
+    driver: Driver, status: int, outcome: Outcome
+) -> None:
+    """5xx may come from a proxy after the tool ran, 503 too."""
+    driver.call().refuse(status)
+    driver.sent("ping").refuse(status)
+    actions = driver.reinitialized()
+    assert outcomes(driver.log) == [Outcome.COMPLETED, outcome]
+    assert bool(posted(actions, "tools/call")) is (status == 400)
+
+
+def test_where_no_other_session_can_be_opened_the_suspected_one_is_kept(driver: Driver) -> None:
+    call = driver.call()
+    call.refuse(401)
+    driver.sent("ping").refuse(401)
+    waiting = driver.call("other")
+    assert not posted(waiting.actions)
+    actions = driver.sent("initialize").refuse(401)
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert error_of(actions)["data"]["http_status"] == 401
+    assert state(driver) is SessionState.LIVE
+    assert methods(actions) == ["tools/call"]
+    assert posted(actions)[0].headers["mcp-session-id"] == SESSION
+    assert not reports(driver.log, SessionLost)
+
+
+@pytest.mark.parametrize("code", [-32000, -32001, -32600])
+def test_an_error_with_200_that_may_mean_a_lost_session_is_held_until_a_ping_is_answered(
+    driver: Driver, code: int
+) -> None:
+    call = driver.call()
+    assert delivered(call.answer_error(code)) == []
+    actions = driver.sent("ping").answer({})
+    assert error_of(actions)["code"] == code
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("events", [True, False])
+def test_a_server_that_says_so_with_200_to_everything_has_lost_the_session(driver: Driver, events: bool) -> None:
+    first, second, late = driver.call("a"), driver.call("b"), driver.call("c")
+    for call in (first, second):
+        call.accept(events=events)
+        call.event(None, call.error(-32001)) if events else call.body(call.error(-32001))
+    driver.sent("ping").answer_error(-32001)
+    actions = driver.reinitialized()
+    assert methods(actions).count("tools/call") == 2
+    assert methods(late.answer_error(-32001)) == ["tools/call"], "it is what the old session says to everything"
+
+
+def test_another_error_of_the_old_session_is_the_answer_of_a_call_that_ran(driver: Driver) -> None:
+    ran = driver.call("a")
+    driver.call("b").refuse(404)
+    driver.reinitialized()
+    actions = ran.answer_error(-32000)
+    assert error_of(actions)["code"] == -32000
+    assert not posted(actions)
+
+
+def test_an_answer_that_a_new_session_did_not_change_is_an_answer(driver: Driver) -> None:
+    driver.call().refuse(400)
+    driver.sent("ping").refuse(400)
+    driver.reinitialized()
+    actions = driver.sent("tools/call").refuse(400)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert not posted(actions)
+
+
+@pytest.mark.parametrize("how", ["timeout", "cut", "other status", "never written"])
+def test_a_ping_that_says_nothing_of_the_kind_leaves_the_session(how: str) -> None:
+    driver = Driver(GuardPolicy(max_attempts=1)).opened()
+    driver.call().refuse(400)
+    ping = driver.sent("ping")
+    if how == "timeout":
+        ping.accept(events=False)
+        actions = driver.elapse(TimerKind.DEADLINE, ping.stream)
+    elif how == "cut":
+        actions = ping.cut()
+    elif how == "never written":
+        actions = ping.not_written() + ping.not_written()
+    else:
+        actions = ping.refuse(500)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert state(driver) is SessionState.LIVE
+    assert methods(driver.call("next").refuse(409)) == ["ping"], "the next suspicion has a ping of its own"
+
+
+def test_one_ping_decides_for_all_that_are_suspected(driver: Driver) -> None:
+    actions = driver.call("a").refuse(400) + driver.call("b").refuse(400) + driver.call("c").answer_error()
+    assert methods(actions) == ["ping"]
+    assert len(delivered(driver.sent("ping").answer({}))) == 3
+
+
+def test_a_loss_for_certain_while_another_session_is_opened_beside_it(driver: Driver) -> None:
+    driver.call("a").refuse(400)
+    other = driver.call("b")
+    driver.sent("ping").refuse(400)
+    actions = other.refuse(404)
+    assert len(reports(actions, SessionLost)) == 1
+    assert not posted(actions), "it is being opened already"
+    actions = driver.reinitialized()
+    assert methods(actions).count("tools/call") == 2
+    assert not reports(actions, SessionLost)
+
+
+def test_a_loss_for_certain_while_opening_beside_it_fails_opens_once_more(driver: Driver) -> None:
+    driver.call("a").refuse(400)
+    other = driver.call("b")
+    driver.sent("ping").refuse(400)
+    other.refuse(404)
+    assert methods(driver.sent("initialize").refuse(500)) == ["initialize"]
+
+
+def test_a_ping_of_the_old_session_refused_late_does_not_lose_the_new_one(driver: Driver) -> None:
+    driver.call("a").refuse(400)
+    old_ping = driver.sent("ping")
+    driver.call("b").refuse(404)
+    driver.reinitialized()
+    driver.call("c").refuse(400)
+    assert driver.sent("ping").stream != old_ping.stream, "the new session is asked itself"
+    for actions in (old_ping.refuse(400), old_ping.answer({})):
+        assert actions == [] or not posted(actions)
+    assert state(driver) is SessionState.LIVE
+    assert outcomes(driver.sent("ping").answer({})) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("late", ["answered", "refused"])
+def test_a_ping_of_the_old_session_says_nothing(driver: Driver, late: str) -> None:
+    driver.call("a").refuse(400)
+    ping = driver.sent("ping")
+    driver.call("b").refuse(404)
+    driver.reinitialized()
+    actions = ping.answer({}) if late == "answered" else ping.refuse(404)
+    assert not reports(actions, SessionLost)
+    assert delivered(actions) == []
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel", "close"])
+def test_what_is_held_is_the_answer_when_there_must_be_one(how: str) -> None:
+    driver = Driver().opened()
+    driver.listed(LOOK)
+    call = driver.call("look")
+    call.refuse(503)
+    if how == "deadline":
+        actions = driver.elapse(TimerKind.DEADLINE, call.stream)
+    else:
+        actions = driver.cancel(call) if how == "cancel" else driver.close()
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert not posted(actions)
+
+
+# The budget.
+
+
+def test_a_new_session_that_is_dead_at_once_ends_in_a_clear_error_and_works_again_after_a_minute() -> None:
+    driver = Driver().opened()
+    calls = 0
+    while True:
+        call = driver.call(f"tool{calls}")
+        calls += 1
+        while state(driver) is not SessionState.LOST and driver.is_waited_for("tools/call"):
+            driver.sent("tools/call").refuse(404)
+            if driver.is_waited_for("initialize"):
+                driver.reinitialized()
+        if state(driver) is SessionState.LOST:
+            break
+    assert methods(driver.log).count("initialize") == 1 + 5
+    answers = [m for m in delivered(driver.log) if m.get("id") == call.host_id]
+    assert [a["error"]["code"] for a in answers] == [CODE_SESSION_LOST]
+    refused = driver.call("later")
+    assert "too many sessions" in error_of(refused.actions)["message"]
+    assert not posted(refused.actions)
+    driver.elapse(TimerKind.BUDGET)
+    again = driver.call("again")
+    assert methods(again.actions) == ["initialize"]
+    driver.reinitialized()
+    assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [again.host_id]
+
+
+def test_a_call_is_not_sent_for_ever(driver: Driver) -> None:
+    driver.call()
+    for _ in range(3):
+        actions = driver.sent("tools/call").refuse(404)
+        actions += driver.reinitialized()
+    assert error_of(actions)["code"] == CODE_NOT_EXECUTED
+    assert state(driver) is SessionState.LIVE
+
+
+@pytest.mark.parametrize("how", ["refused", "cut", "error", "never written", "timeout"])
+def test_an_initialize_that_fails_twice_first_is_tried_again_with_growing_delay(how: str) -> None:
+    driver = Driver(GuardPolicy(max_attempts=1)).opened()
+    call = driver.call()
+    call.refuse(404)
+    for attempt in (1, 2):
+        sent = driver.sent("initialize")
+        if how == "refused":
+            sent.refuse(500)
+        elif how == "cut":
+            sent.cut()
+        elif how == "error":
+            sent.answer_error(-32603)
+        elif how == "never written":
+            sent.not_written()
+            sent.not_written()
+        else:
+            driver.elapse(TimerKind.DEADLINE, sent.stream)
+        order = driver.sent("initialize").order
+        assert order.delay.attempt == attempt
+    driver.reinitialized()
+    assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]
+
+
+def test_an_initialize_that_is_never_answered_releases_those_who_wait_for_it(driver: Driver) -> None:
+    driver.call().refuse(404)
+    waiting = driver.call("waiting")
+    for _ in range(5):
+        actions = driver.elapse(TimerKind.DEADLINE, driver.sent("initialize").stream)
+    assert state(driver) is SessionState.LOST
+    assert waiting.host_id in [m["id"] for m in delivered(actions)]
+    assert all("no answer in time" in m["error"]["message"] for m in delivered(actions))
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_initialize_that_wants_another_credential_is_not_repeated_until_the_next_request(
+    driver: Driver, status: int
+) -> None:
+    driver.call().refuse(404)
+    actions = driver.sent("initialize").refuse(status)
+    assert not posted(actions)
+    assert error_of(actions)["code"] == CODE_SESSION_LOST
+    assert f"HTTP {status}" in error_of(actions)["message"]
+    assert methods(driver.call("next").actions) == ["initialize"]
+
+
+def test_a_primed_initialize_that_is_cut_is_resumed(driver: Driver) -> None:
+    driver.call().refuse(404)
+    sent = driver.sent("initialize")
+    sent.accept(session_id="session-two")
+    sent.event("p")
+    (get,) = of(sent.cut(), Get)
+    assert get.last_event_id == "p"
+    sent.accept()
+    sent.event("e1", sent.result(RESULT))
+    assert driver.machine.session.session_id == "session-two"
+
+
+def test_without_a_session_of_the_host_s_there_is_nothing_to_open() -> None:
+    driver = Driver()
+    call = driver.call()
+    actions = call.refuse(404)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+# Late in the day: the new session is lost while it is being opened or restored.
+
+
+@pytest.mark.parametrize("when", ["confirming", "restoring"])
+def test_a_session_lost_before_it_was_live_is_replaced(driver: Driver, when: str) -> None:
+    driver.listed(CHARGE)
+    call = driver.call()
+    call.refuse(404)
+    if when == "confirming":
+        driver.sent("initialize").answer(RESULT, session_id="session-two")
+        actions = driver.sent("notifications/initialized").refuse(404)
+    else:
+        driver.reopened()
+        actions = driver.sent("tools/list").refuse(404)
+    assert methods(actions) == ["initialize"]
+    driver.reinitialized("session-three", tools=[CHARGE])
+    answers = driver.sent("tools/call")
+    assert answers.order.headers["mcp-session-id"] == "session-three"
+    assert [m["id"] for m in delivered(answers.answer())] == [call.host_id]
+
+
+def test_sessions_lost_before_they_are_live_end_in_an_error_however_slow_they_are(driver: Driver) -> None:
+    driver.call().refuse(404)
+    for _ in range(5):
+        driver.timers = {t: at for t, at in driver.timers.items() if t.kind is not TimerKind.BUDGET}
+        driver.machine._calls.budget_refilled()
+        driver.sent("initialize").answer(RESULT, session_id="next")
+        actions = driver.sent("notifications/initialized").refuse(404)
+    assert error_of(actions)["code"] == CODE_SESSION_LOST
+
+
+def test_a_notification_in_between_is_reported_as_lost(driver: Driver) -> None:
+    driver.call().refuse(404)
+    (lost,) = reports(driver.notify("notifications/x"), NotificationLost)
+    assert lost.why == "the session is lost"
+
+
+def test_closing_in_between_ends_no_session_and_settles_all(driver: Driver) -> None:
+    driver.call().refuse(404)
+    driver.call("waiting")
+    actions = driver.close()
+    assert outcomes(actions) == [Outcome.CANCELLED]
+    assert not driver.open
+    assert not posted(actions)
+
+
+def test_the_host_may_open_a_session_itself_meanwhile(driver: Driver) -> None:
+    call = driver.call()
+    call.refuse(404)
+    ours = driver.sent("initialize")
+    host = driver.request("initialize", {"protocolVersion": "2025-06-18"})
+    assert ours.answer(RESULT, session_id="ours") == [] or driver.machine.session.session_id != "ours"
+    host.answer(RESULT, session_id="host-s")
+    driver.notify("notifications/initialized")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    assert driver.machine.session.session_id == "host-s"
+    assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]
+
+
+def test_a_session_is_not_lost_while_the_host_opens_another(driver: Driver) -> None:
+    call = driver.call()
+    driver.request("initialize")
+    assert not reports(call.refuse(404), SessionLost)
+    assert state(driver) is SessionState.INITIALIZING
+
+
+# What is old stays old (S13).
+
+
+def test_a_post_of_the_old_session_still_delivers_its_own_answer_and_nothing_else_of_it_passes() -> None:
+    driver = Driver().opened()
+    old = driver.call("slow")
+    old.accept()
+    driver.call("b").refuse(404)
+    driver.reinitialized()
+    assert delivered(old.event("e1", note("of the old session"))) == []
+    assert delivered(driver.ask(old)) == []
+    (progress,) = delivered(old.event("e2", old.progress(1)))
+    assert progress["params"]["progressToken"] == "tok"
+    assert [m["id"] for m in delivered(old.event("e3", old.result()))] == [old.host_id]
+
+
+def test_an_event_id_of_the_old_session_says_nothing_in_the_new_one(driver: Driver) -> None:
+    old = driver.call("slow")
+    old.accept()
+    driver.call("b").refuse(404)
+    driver.reinitialized()
+    old.event("1", old.progress(1))
+    new = driver.sent("tools/call")
+    new.accept()
+    actions = new.event("1", new.progress(1)) + new.event("2", new.result())
+    assert not reports(actions, DuplicateDropped)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    (moved,) = records(driver.drain(99), CursorMoved)
+    assert moved.incarnation == 1, "what is left is of the old one"
+
+
+def test_a_resumable_stream_of_the_old_session_is_not_resumed_in_the_new_one(driver: Driver) -> None:
+    call = driver.call("slow").stream_up("e1", "e2")
+    driver.call("b").refuse(404)
+    driver.reinitialized()
+    actions = call.cut()
+    assert in_doubt(actions)
+    assert not of(actions, Get)
+
+
+def test_a_lost_stream_of_the_old_session_is_given_up_at_once(driver: Driver) -> None:
+    call = driver.call("slow").stream_up("e1", "e2")
+    call.cut()
+    actions = driver.call("b").refuse(404)
+    assert in_doubt(actions)
+    assert not call.is_open
+
+
+@pytest.mark.parametrize("how", ["behind its row", "for its next attempt"])
+def test_a_call_of_which_nothing_was_written_goes_out_in_the_new_session(driver: Driver, how: str) -> None:
+    driver.begins = how != "behind its row"
+    call = driver.call()
+    if driver.begins:
+        call.not_written()
+    driver.begins = True
+    other = driver.call("b")
+    other.refuse(404)
+    assert not call.is_open
+    actions = driver.reinitialized()
+    names = [p.message["params"]["name"] for p in posted(actions, "tools/call")]
+    assert sorted(names) == ["b", "charge"]
+    reasons = [s.reason for s in reports(actions, CallSettled)]
+    assert any(r.startswith("by wire") for r in reasons)
+
+
+def test_a_post_that_proves_never_written_after_the_loss_goes_out_in_the_new_session(driver: Driver) -> None:
+    call = driver.call()
+    driver.call("b").refuse(404)
+    assert not posted(call.not_written())
+    assert len(posted(driver.reinitialized(), "tools/call")) == 2
+
+
+def test_a_late_404_of_the_old_session_strands_its_own_call_only(driver: Driver) -> None:
+    late = driver.call("late")
+    driver.call("b").refuse(404)
+    driver.reinitialized()
+    actions = late.refuse(404)
+    assert methods(actions) == ["tools/call"]
+    assert not reports(actions, SessionLost)
+
+
+def test_no_wire_id_is_ever_used_twice(driver: Driver) -> None:
+    for n in range(3):
+        driver.call(f"tool{n}").refuse(404)
+        driver.reinitialized(f"session-{n}")
+    ids = [p.message["id"] for p in posted(driver.log) if "id" in p.message]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_timers_of_another_time_do_nothing(driver: Driver) -> None:
+    driver.machine._calls.restored()
+    driver.machine._calls.confirmed(99)
+    assert driver.machine.receive() == []
+
+
+# Restoring.
+
+
+def restored(driver: Driver) -> None:
+    """A host that has set a level, subscribed, and listed its tools; its session is then lost."""
+    driver.request("logging/setLevel", {"level": "debug"}).answer({})
+    for uri in ("a://1", "b://2", "c://3"):
+        driver.request("resources/subscribe", {"uri": uri}).answer({})
+    driver.request("resources/unsubscribe", {"uri": "c://3"}).answer({})
+    driver.listed(CHARGE, LOOK)
+    driver.call().refuse(404)
+
+
+def test_log_level_subscriptions_and_tools_are_restored_before_anything_is_sent(driver: Driver) -> None:
+    restored(driver)
+    actions = driver.reopened()
+    assert [(p.message["method"], p.message["params"]) for p in posted(actions)[1:]] == [
+        ("logging/setLevel", {"level": "debug"}),
+        ("resources/subscribe", {"uri": "a://1"}),
+        ("resources/subscribe", {"uri": "b://2"}),
+        ("tools/list", {}),
+    ]
+    assert state(driver) is SessionState.RESTORING
+    actions = driver.elapse(TimerKind.RESTORE)
+    (told,) = reports(actions, Reinitialized)
+    assert told.changed == ("tool charge", "tool look"), "not known to be the same"
+    assert state(driver) is SessionState.LIVE
+
+
+def test_what_the_server_refuses_to_restore_is_reported(driver: Driver) -> None:
+    restored(driver)
+    posts = {p.message["params"].get("uri", p.message["method"]): p.stream for p in posted(driver.reopened())[1:]}
+    driver.peer(posts["logging/setLevel"]).answer_error(-32601)
+    driver.peer(posts["a://1"]).refuse(500)
+    driver.peer(posts["b://2"]).cut()
+    actions = driver.peer(posts["tools/list"]).answer({"tools": [CHARGE, LOOK]})
+    (told,) = reports(actions, Reinitialized)
+    assert told.not_restored == ("logging/setLevel", "resources/subscribe a://1", "resources/subscribe b://2")
+    assert told.changed == ()
+
+
+@pytest.mark.parametrize("late", ["answered", "error", "refused", "cut", "page"])
+def test_an_answer_that_restores_too_late_upsets_nothing(driver: Driver, late: str) -> None:
+    restored(driver)
+    driver.reopened()
+    listing = driver.sent("tools/list")
+    driver.elapse(TimerKind.RESTORE)
+    if late == "answered":
+        actions = listing.answer({"tools": [CHARGE, LOOK]})
+        assert not driver.machine._calls.changed_tools
+    elif late == "error":
+        actions = listing.answer_error(-32601)
+    elif late == "page":
+        actions = listing.answer({"tools": [CHARGE], "nextCursor": "more"})
+    else:
+        actions = listing.refuse(500) if late == "refused" else listing.cut()
+    assert not posted(actions)
+    assert state(driver) is SessionState.LIVE
+
+
+def test_what_restores_an_older_session_is_not_taken_for_the_present_one(driver: Driver) -> None:
+    restored(driver)
+    driver.reopened()
+    listing, level = driver.sent("tools/list"), driver.sent("logging/setLevel")
+    level.refuse(404)
+    driver.reopened("session-three")
+    listing.answer({"tools": [CHARGE, LOOK]})
+    assert driver.machine._calls.changed_tools == {"charge", "look"}
+
+
+def test_tools_are_read_to_the_last_page(driver: Driver) -> None:
+    driver.listed(CHARGE, LOOK)
+    driver.call().refuse(404)
+    driver.reopened()
+    actions = driver.sent("tools/list").answer({"tools": [CHARGE], "nextCursor": "more"})
+    assert posted(actions)[0].message["params"] == {"cursor": "more"}
+    actions = driver.sent("tools/list").answer({"tools": [LOOK]})
+    assert reports(actions, Reinitialized)[0].changed == ()
+
+
+def test_a_tool_that_changed_is_reported_and_its_call_not_sent_again(driver: Driver) -> None:
+    driver.listed(CHARGE, LOOK)
+    driver.call().refuse(404)
+    driver.call("look")
+    actions = driver.reinitialized(tools=[{**CHARGE, "inputSchema": {}}, LOOK])
+    assert reports(actions, Reinitialized)[0].changed == ("tool charge",)
+    assert [p.message["params"]["name"] for p in posted(actions, "tools/call")] == ["look"]
+    assert "schema" in error_of(actions)["message"]
+    assert error_of(actions)["code"] == CODE_NOT_EXECUTED
+    driver.listed({**CHARGE, "inputSchema": {}}, LOOK)
+    driver.call().refuse(404)
+    actions = driver.reinitialized("session-three", tools=[{**CHARGE, "inputSchema": {}}, LOOK])
+    assert posted(actions, "tools/call"), "the host knows the new schema by now"
+
+
+@pytest.mark.parametrize("declared", [["tools"], ["prompts", "resources"], []])
+def test_the_host_is_told_to_read_its_lists_again_where_the_server_has_them(
+    driver: Driver, declared: list[str]
+) -> None:
+    driver.call().refuse(404)
+    actions = driver.reinitialized(capabilities={name: {} for name in declared})
+    assert [m["method"] for m in delivered(actions)] == [f"notifications/{n}/list_changed" for n in declared]
+
+
+def test_a_session_of_the_host_s_own_is_not_brought_to_where_the_old_one_was(driver: Driver) -> None:
+    driver.request("logging/setLevel", {"level": "debug"}).answer({})
+    driver.opened("session-two")
+    driver.call("b").refuse(404)
+    assert "logging/setLevel" not in methods(driver.reinitialized("session-three"))
