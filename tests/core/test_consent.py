@@ -14,7 +14,9 @@ READ_ONLY = {"readOnlyHint": True}
 IDEMPOTENT = {"idempotentHint": True}
 
 
-def consents(policy: GuardPolicy, hints: Any = None, *, tool: str | None = "charge", changed: bool = False) -> bool:
+def consents(
+    policy: GuardPolicy, hints: Any = None, *, tool: str | None = "charge", changed: bool = False
+) -> bool:
     return consent_to(policy, "tools/call", tool, hints, tool_changed=changed) is Consent.RESEND
 
 
