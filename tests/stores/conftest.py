@@ -101,9 +101,9 @@ class Other:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip() or self.rest()
 
-    def rest(self) -> str:
+    def rest(self, within: float = 60) -> str:
         """Let it go on to its end, and return what else it said."""
-        out, err = self._process.communicate("\n", timeout=60)
+        out, err = self._process.communicate("\n", timeout=within)
         assert not err, err
         return out.strip()
 

@@ -4,8 +4,9 @@
    DISK_WATCH   the directory; what is done elsewhere passes through.
    DISK_LOG     where the log goes; see `disk.py` for its format. None without it.
 
-   disk_fail(nth, times, errno): the nth change from now fails with errno, and so do those after it, `times` in
-   all (negative: until the next disk_fail). disk_failed(): how many have. Called through ctypes. */
+   disk_fail(nth, times, errno, syncs): the nth change from now fails with errno, and so do those after it, `times`
+   in all (negative: until the next disk_fail); with `syncs` only syncs count. disk_failed(): how many have.
+   Called through ctypes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +27,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *names[FDS]; /* of the watched files, by descriptor */
 static const char *watch;
-static int log_fd = -1, until, left, wrong, failed;
+static int log_fd = -1, until, left, wrong, only_syncs, failed;
 
 static void *real(const char *name) {
     void *found = dlsym(RTLD_NEXT, name);
@@ -40,9 +41,9 @@ __attribute__((constructor)) static void begin(void) {
     if (log != NULL) log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
-void disk_fail(int nth, int times, int with) {
+void disk_fail(int nth, int times, int with, int syncs) {
     pthread_mutex_lock(&lock);
-    until = nth, left = times, wrong = with, failed = 0;
+    until = nth, left = times, wrong = with, only_syncs = syncs, failed = 0;
     pthread_mutex_unlock(&lock);
 }
 
@@ -78,7 +79,8 @@ static void record(char kind, const char *name, const char *to, uint64_t offset,
 }
 
 /* Whether this change is to fail. */
-static int fails(void) {
+static int fails(int is_sync) {
+    if (only_syncs && !is_sync) return 0;
     if (until <= 0 || --until > 0) return 0;
     if (left == 0) return until = 0;
     until = 1; /* the next one, too */
@@ -110,7 +112,7 @@ static int opened(int fd, const char *name, int flags, int was_there) {
         if (name == NULL) return REAL(function)(path, flags, mode);                                        \
         pthread_mutex_lock(&lock);                                                                         \
         int was_there = !(flags & O_CREAT) || access(path, F_OK) == 0;                                     \
-        int fd = !was_there && fails() ? -1 : REAL(function)(path, flags, mode);                           \
+        int fd = !was_there && fails(0) ? -1 : REAL(function)(path, flags, mode);                           \
         opened(fd, name, flags, was_there);                                                                \
         pthread_mutex_unlock(&lock);                                                                       \
         return fd;                                                                                         \
@@ -137,7 +139,7 @@ static ssize_t put(int fd, const char *name, const void *data, size_t size, off6
         return size;
     }
     int now = failed;
-    if (fails()) {
+    if (fails(0)) {
         if (wrong != ENOSPC || now > 0 || size < 2) return -1;
         size /= 2; /* the last bytes that there was room for */
     }
@@ -171,17 +173,17 @@ ssize_t write(int fd, const void *data, size_t size) {
 
 #define CHANGE(kind, name, to, offset, call)                                                               \
     pthread_mutex_lock(&lock);                                                                             \
-    int result = (name) != NULL && fails() ? -1 : (call);                                                  \
+    int result = (name) != NULL && fails(0) ? -1 : (call);                                                  \
     if ((name) != NULL && result == 0) record(kind, name, to, offset, NULL, 0);                            \
     pthread_mutex_unlock(&lock);                                                                           \
     return result;
 
-/* A sync that failed leaves its writes where a later one does not look for them. */
+/* What a sync is worth is for the reader of the log to say: none is carried out. */
 #define SYNC(function)                                                                                     \
     int function(int fd) {                                                                                 \
         pthread_mutex_lock(&lock);                                                                         \
         const char *name = name_of(fd);                                                                    \
-        int result = name != NULL && fails() ? -1 : REAL(function)(fd);                                    \
+        int result = name != NULL && fails(0) ? -1 : REAL(function)(fd);                                    \
         if (name != NULL) record(result == 0 ? 'S' : 'F', name, "", 0, NULL, 0);                           \
         pthread_mutex_unlock(&lock);                                                                       \
         return result;                                                                                     \

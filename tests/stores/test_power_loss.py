@@ -147,7 +147,7 @@ def run(
     watched, log = directory / "watched", directory / "log"
     watched.mkdir(exist_ok=True)
     worker = start(workload, watched / NAME, str(synchronous), env=disk.environment(layer, watched, log))
-    assert worker.rest() == "done"
+    assert worker.rest(within=600) == "done"
     return list(disk.read_log(log))
 
 
