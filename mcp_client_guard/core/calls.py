@@ -33,6 +33,9 @@ class Taken(Enum):
     ORPHAN = auto()
 
 
+_DELIVERED = Taken.DELIVERED  # on Python 3.11 too slow to look up for every event
+
+
 @define(eq=False, repr=False)
 class Calls(Outcomes):
     """What passes between the host and its requests."""
@@ -181,7 +184,7 @@ class Calls(Outcomes):
             if stream.call is not None and stream.call.stateless and subscription_of(message) is not None:
                 message = with_subscription(message, stream.call.host_id)
         self.streams.deliver(stream, message)
-        return Taken.DELIVERED
+        return _DELIVERED
 
     def _take_progress(self, stream: Stream, message: JSON) -> Taken:
         params = message.get("params") or {}
