@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from . import _call, _demo
+from . import _call, _demo, _ledger
 
 _DEMO = """\
 Play the incidents that the guard exists for, on a real server process with faults on the wire: each once
@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands)
     _call.add_parser(commands)
+    _ledger.add_parsers(commands)
     return parser
 
 

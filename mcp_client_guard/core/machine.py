@@ -37,6 +37,8 @@ from .shared import SharedLedger
 from .state import SessionState
 from .streams import Streams
 
+_CLOSED = SessionState.CLOSED  # on Python 3.11 too slow to look up for every event
+
 
 @define(eq=False, repr=False)
 class Machine:
@@ -111,7 +113,7 @@ class Machine:
         return actions
 
     def _decide(self, told: Input) -> None:
-        if self.session.state is SessionState.CLOSED and not isinstance(told, Drained):
+        if self.session.state is _CLOSED and not isinstance(told, Drained):
             return
         match told:
             case EventReceived():

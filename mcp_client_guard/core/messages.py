@@ -6,6 +6,8 @@ from typing import Any
 
 from .model import JSON
 
+_PARAMS = (dict, type(None))
+
 
 def messages_of(body: Any) -> tuple[JSON, ...]:
     """The messages in a parsed body: one, or those of a batch (2025-03-26). Anything else carries none."""
@@ -24,7 +26,7 @@ def is_message(body: JSON) -> bool:
     if method is not None:
         return (
             isinstance(method, str)
-            and isinstance(body.get("params"), (dict, type(None)))
+            and isinstance(body.get("params"), _PARAMS)
             and ("id" not in body or _is_id(body["id"]))
         )
     if "result" in body:

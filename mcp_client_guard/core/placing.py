@@ -72,7 +72,7 @@ class Placing(Registry):
     def _take_all(self, stream: Stream, event: EventReceived, messages: tuple[JSON, ...]) -> None:
         for message in messages:
             taken = self.calls.take(stream, message, direct=not stream.resumed)
-            if taken is Taken.ORPHAN and stream.doubtful and stream.state is StreamState.OPEN:
+            if stream.doubtful and taken is Taken.ORPHAN and stream.state is StreamState.OPEN:
                 self._break(stream, "a message that belongs to no request of this session", event)
                 return
 

@@ -26,6 +26,9 @@ class Taken(Enum):
     ORPHAN = auto()
 
 
+_DELIVERED = Taken.DELIVERED  # on Python 3.11 too slow to look up for every event
+
+
 @define(eq=False, repr=False)
 class Taking(TakeOver):
     """Takes what comes on any stream."""
@@ -53,7 +56,7 @@ class Taking(TakeOver):
             self.asked.ask(message, self.session.incarnation, number)
             message = {**message, "id": number}
         self.streams.deliver(stream, message)
-        return Taken.DELIVERED
+        return _DELIVERED
 
     def _is_of_old_session(self, stream: Stream) -> bool:
         """A POST of a lost session may still be answered; whatever else comes with it is not of this session."""

@@ -34,6 +34,10 @@ class Placement(Enum):
     AMBIGUOUS = "an ID used twice on one connection, or far too long: it identifies nothing"
 
 
+# On Python 3.11 it takes as long to look a member up in its enumeration as to make a row.
+_NEXT, _OPAQUE = Placement.NEXT, IdScheme.OPAQUE
+
+
 @define(slots=True, eq=False, repr=False)
 class Row:
     """One received event. Its digest is made when somebody asks, which for most events is never."""
@@ -125,7 +129,7 @@ class Trail:
         if self._expected:
             self._expected.clear()
         self._adopt(event_id, data, carried, connection)
-        return Placement.NEXT
+        return _NEXT
 
     def has_received(self, event_id: str | None) -> bool:
         """Whether this very stream holds an event with this ID that carried a message."""
@@ -229,7 +233,7 @@ class Trail:
         return [row.event_id for row in self.rows if row.event_id is not None]
 
     def _leaves_gap(self, event_id: str) -> bool:
-        if self.scheme is IdScheme.OPAQUE or self._last_id is None:
+        if self.scheme is _OPAQUE or self._last_id is None:
             return False
         return not follows(self.scheme, self._last_id, event_id)
 
@@ -291,7 +295,7 @@ class Trail:
         row = self._append(event_id, data, carried, connection)
         self.index[event_id] = row
         self._last_id = event_id
-        if self._marks_place(row):
+        if carried or self._marks_place(row):
             self._newest = row
 
     def _marks_place(self, row: Row) -> bool:

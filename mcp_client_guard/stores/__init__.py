@@ -35,7 +35,8 @@ class Claim(Protocol):
         has ended (the first end stays).
 
         Raises:
-            StoreWriteError: the disk is full or failed, or a row exists already; nothing was kept.
+            StoreWriteError: the disk is full or failed, or a row exists already; nothing was kept. (If it was
+                the flush that failed, and every write after it, the next process may find the records.)
             StoreOwnershipLost: released, or another owner has taken the key over; nothing was kept.
             StoreDamaged: the file turned out to be corrupt; nothing was kept.
         """

@@ -220,6 +220,9 @@ def _check_header(path: str) -> None:
         raise StoreDamaged(f"{path} is a link or no plain file: use the path of the file itself")
     try:
         with closing(connect(path, "mode=ro&immutable=1")) as db:
+            # While its log goes into it, a file is shorter than its header says; and so it stays if the power
+            # or the process fails then. SQLite calls that malformed, save in this mode.
+            db.execute("PRAGMA writable_schema = ON")
             application = db.execute("PRAGMA application_id").fetchone()[0]
             version = version_of(db)
     except sqlite3.OperationalError:

@@ -26,9 +26,11 @@ _COMMON = re.compile(
     rb"(?:event: ?message\n)?(?:id: ?([^ \n\0][^\n\0]*)\n)?(?:event: ?message\n)?data: ?(?=[^ \n])", re.ASCII
 )
 """The head of the commonest block, up to its data."""
+_BARE_CR = re.compile(rb"\r(?!\n)")
 _COMMENTS = re.compile(rb"\A\n?(?::[^\n]*\n)+")
 _COMMENTS_KEPT = 64 * 1024
 _EMPTY_ID = re.compile(r"^id(?:: ?)?$", re.MULTILINE)
+_decode = json.JSONDecoder().raw_decode
 _DIGITS = re.compile(r"^retry: ?([0-9]{1,15})$", re.MULTILINE)
 
 
@@ -65,21 +67,20 @@ class EventReader:
         Raises:
             EventTooLarge: an event passes `max_event_size` bytes.
         """
-        searched = max(0, len(self._tail) - 1)
-        self._tail += self._normalised(chunk)
-        if not self._started and not self._skip_bom():
-            return []
-        end = self._tail.rfind(_BLANK_LINE, searched)
-        if end < 0:
-            self._check_tail()
-            return []
-        blocks = bytes(self._tail[:end]).split(_BLANK_LINE)
-        del self._tail[: end + 2]
+        received = self._normalised(chunk)
+        if self._tail or not self._started:
+            searched = max(0, len(self._tail) - 1)
+            self._tail += received
+            if not self._started and not self._skip_bom():
+                return []
+            if self._tail.find(_BLANK_LINE, searched) < 0:
+                self._check_tail()
+                return []
+            received = bytes(self._tail)
+        events: list[EventReceived] = []
+        self._tail = bytearray(received[self._read(received, events) :])
         self._check_tail()
-        if end > self.max_event_size:
-            for block in blocks:
-                self._check(block)
-        return self._events(blocks)
+        return events
 
     def _check_tail(self) -> None:
         """Comments need no blank line after them; they are no part of the event that is still to come."""
@@ -91,25 +92,42 @@ class EventReader:
         if len(block) > self.max_event_size and len(_COMMENTS.sub(b"", block)) > self.max_event_size:
             raise EventTooLarge
 
-    def _events(self, blocks: list[bytes]) -> list[EventReceived]:
-        events = []
-        for block in blocks:
-            event = self._common(block) or self._any(block)
+    def _read(self, received: bytes, events: list[EventReceived]) -> int:
+        """Read every complete block; returns where the first incomplete one begins."""
+        start = 0
+        while True:
+            head = _COMMON.match(received, start)
+            if head is not None:
+                # A search for one byte runs at the speed of memory, one for two does not.
+                data_start = head.end()
+                end = received.find(b"\n", data_start)
+                if end < 0:
+                    return start
+                if received.startswith(b"\n", end + 1):
+                    if end - start > self.max_event_size:
+                        raise EventTooLarge
+                    event = self._common(head[1], received[data_start:end])
+                    if event is not None:
+                        events.append(event)
+                        start = end + 2
+                        continue
+            end = received.find(_BLANK_LINE, start)
+            if end < 0:
+                return start
+            block = received[start:end]
+            self._check(block)
+            event = self._any(block)
             if event is not None:
                 events.append(event)
-        return events
+            start = end + 2
 
-    def _common(self, block: bytes) -> EventReceived | None:
-        found = _COMMON.match(block)
-        if found is None or block.find(b"\n", found.end()) >= 0:
-            return None
-        event_id, data = found[1], block[found.end() :]
+    def _common(self, event_id: bytes | None, data: bytes) -> EventReceived | None:
         try:
             text = data.decode()
             name = event_id.decode() if event_id is not None else None
         except UnicodeDecodeError:
             return None
-        return EventReceived(self.stream, self.connection, name, data, parse_json(text))
+        return EventReceived(self.stream, self.connection, name, data, _parse_bare(text))
 
     def _any(self, block: bytes) -> EventReceived | None:
         text = block.decode("utf-8", "replace").strip("\n")
@@ -139,6 +157,9 @@ class EventReader:
             self._after_cr = False
         if b"\r" in chunk:
             self._after_cr = chunk.endswith(b"\r")
+            if _BARE_CR.search(chunk) is None:
+                # To delete one byte is many times faster than to replace two.
+                return chunk.replace(b"\r", b"")
             return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if chunk:
             self._after_cr = False
@@ -158,6 +179,15 @@ def _retry(block: str) -> int | None:
     """`retry:` counts only if it is all ASCII digits; httpx-sse takes whatever `int` takes."""
     found = _DIGITS.findall(block)
     return int(found[-1]) if found else None
+
+
+def _parse_bare(text: str) -> Any:
+    """The same as `parse_json`, in half the time where nothing stands around the JSON."""
+    try:
+        value, end = _decode(text)
+    except (ValueError, RecursionError):
+        end = -1
+    return value if end == len(text) else parse_json(text)
 
 
 def parse_json(text: str | bytes) -> Any:

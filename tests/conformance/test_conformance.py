@@ -72,7 +72,11 @@ def play(runner: str, scenario: str, transport: str, *options: str) -> str:
         *options,
     ]
     package_root = str(Path(mcp_client_guard.__path__[0]).parent)
-    environ = os.environ | {"MCP_GUARD_CONFORMANCE_TRANSPORT": transport, "PYTHONPATH": package_root}
+    environ = os.environ | {
+        "MCP_GUARD_CONFORMANCE_TRANSPORT": transport,
+        "PYTHONPATH": package_root,
+        "NODE_COMPILE_CACHE": str(NODE_DIR / "compile-cache"),
+    }
     # Its own process group: a client that hangs is a grandchild, and must not outlive the test.
     with subprocess.Popen(
         command,

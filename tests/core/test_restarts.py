@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
+import pytest
 from attrs import define, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcp_client_guard.core.actions import Get, Post, TimerKind
+from mcp_client_guard.core.ledger import arguments_digest
 from mcp_client_guard.core.model import JSON, Outcome
+from mcp_client_guard.core.reconcile import Reconciling
+from mcp_client_guard.core.registry import Registry
+from mcp_client_guard.core.repeats import Repeats
+from mcp_client_guard.core.shared import SharedLedger
+from mcp_client_guard.core.takeover import TakeOver
 from tests.core.driver import RESULT, Peer, delivered
-from tests.core.scenes import Connection, Died, Process
+from tests.core.scenes import WALL, Connection, Died, Process
 
 TOOLS = [{"name": "look", "annotations": {"readOnlyHint": True}}, {"name": "charge"}]
 _NOT_AWAITED = (TimerKind.DEADLINE, TimerKind.REFRESH)
@@ -70,12 +78,22 @@ class World:
 
     def call(self, arg: int) -> None:
         host = self.hosts[arg % 2]
-        kind = arg // 2 % 4
-        if kind == 3:
-            peer = host.named("order", cents=1)
-        else:
-            peer = host.call(("charge", "charge", "look")[kind], cents=arg // 8 % 2)
+        kind, cents = arg // 2 % 4, 1 if arg // 2 % 4 == 3 else arg // 8 % 2
+        tool = ("charge", "charge", "look", "charge")[kind]
+        in_doubt = self.is_in_doubt(tool, cents, named=kind == 3)
+        peer = host.named("order", cents=cents) if kind == 3 else host.call(tool, cents=cents)
+        assert not (in_doubt and peer.stream in host.orders), "a call in doubt was repeated"
         self.calls.append((host, peer))
+
+    def is_in_doubt(self, tool: str, cents: int, *, named: bool) -> bool:
+        """Whether the ledger on disk says so of a call of which this would be a repeat."""
+        digest = arguments_digest({"name": tool, "arguments": {"cents": cents}})
+        since = WALL + self.process.now - 60
+        return any(
+            call.outcome is Outcome.IN_DOUBT and call.settled_at is not None and call.settled_at > since
+            for call in self.process.disk.calls.values()
+            if call.arguments_digest == digest and call.may_have_side_effects and not (named and call.named)
+        )
 
     def cancel(self, arg: int) -> None:
         if self.calls:
@@ -162,7 +180,7 @@ class World:
     def execute(self, order: Post) -> None:
         params = order.message["params"]
         key = params["_meta"]["io.github.mcp-client-guard/call-key"]
-        self.ran.append((key, order.message["id"], params["name"]))
+        self.ran.append((key, order.message["id"], params.get("name", "charge")))
 
     def log(self, log: list[tuple[str, Any]], message: JSON | None) -> tuple[str, Any]:
         self._events += 1
@@ -308,7 +326,7 @@ def run(drawn: bytes) -> None:
 
 
 STORMY = settings(
-    max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
 )
 
 
@@ -316,3 +334,22 @@ STORMY = settings(
 @given(st.binary(min_size=40, max_size=160))
 def test_every_call_has_an_honest_outcome_and_no_unsafe_one_runs_twice(drawn: bytes) -> None:
     run(drawn)
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "bug", "found"),
+    [
+        (Repeats, "_repeats_alike", lambda *_: False, "a call in doubt was repeated"),
+        (SharedLedger, "restore", lambda *_: None, "a call in doubt was repeated"),
+        (Reconciling, "_consents_to", lambda *_: True, "an unsafe call ran twice"),
+        (Registry, "cancel", lambda *_: False, "ran"),
+        (TakeOver, "_settle_heirs", lambda *_: None, "a call has no outcome"),
+        (Repeats, "deliver_joined", lambda *_: None, "not one answer"),
+    ],
+)
+def test_a_bug_is_found(where: type, what: str, bug: Any, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(where, what, bug)
+    random = Random(7)
+    with pytest.raises(AssertionError, match=found):
+        for _ in range(100):
+            run(random.randbytes(160))

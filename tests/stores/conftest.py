@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 from mcp_client_guard.stores import Store
 from mcp_client_guard.stores.memory import MemoryStore
 from mcp_client_guard.stores.sqlite import SQLiteStore
+from tests.stores import disk
 
 ROOT = Path(__file__).parents[2]
 MakeStore = Callable[..., Store]
@@ -32,6 +33,11 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
 @pytest.fixture
 def store(make_store: MakeStore) -> Store:
     return make_store()
+
+
+@pytest.fixture(scope="session")
+def disk_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return disk.build(tmp_path_factory.mktemp("disk"))
 
 
 class Commits:
@@ -80,7 +86,7 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
 class Other:
     """Another Python process that runs `script` with the names every such script needs."""
 
-    def __init__(self, script: str, path: Path, *args: str) -> None:
+    def __init__(self, script: str, path: Path, *args: str, env: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + script, str(path), *args],
             stdin=subprocess.PIPE,
@@ -88,15 +94,16 @@ class Other:
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
+            env=env,
         )
 
     def line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip() or self.rest()
 
-    def rest(self) -> str:
+    def rest(self, within: float = 60) -> str:
         """Let it go on to its end, and return what else it said."""
-        out, err = self._process.communicate("\n", timeout=60)
+        out, err = self._process.communicate("\n", timeout=within)
         assert not err, err
         return out.strip()
 
@@ -124,8 +131,8 @@ async def claim(key):
 def other_process(tmp_path: Path) -> Iterator[Any]:
     started: list[Other] = []
 
-    def start(script: str, path: Path, *args: str) -> Other:
-        started.append(Other(script, path, *args))
+    def start(script: str, path: Path, *args: str, env: Mapping[str, str] | None = None) -> Other:
+        started.append(Other(script, path, *args, env=env))
         return started[-1]
 
     yield start

@@ -199,6 +199,25 @@ async def test_a_single_bad_page_is_found_before_anything_is_written(path: Path)
 
 
 @pytest.mark.anyio
+async def test_a_file_whose_log_was_on_its_way_into_it_is_whole(path: Path) -> None:
+    """Killed in a checkpoint: the header is new already, and the file not yet as long as that says."""
+    claim = await claimed(path)
+    await claim.write(1, [sent(wire_id) for wire_id in range(100)])
+    log, before = path.with_name(f"{path.name}-wal"), path.read_bytes()
+    logged = log.read_bytes()
+    await claim.release()
+    after = path.read_bytes()
+    assert len(after) > len(before)
+    path.write_bytes(after[:4096] + before[4096:])
+    log.write_bytes(logged)
+    assert len(await SQLiteStore(path).calls()) == 100
+    claim = await claimed(path)
+    assert await claim.forget("key-99") == 1
+    await claim.release()
+    assert len(await SQLiteStore(path).calls()) == 99
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("suffix", ["-wal", "-journal"])
 async def test_a_log_without_its_database_is_refused(path: Path, suffix: str) -> None:
     """SQLite would play a stray log into the new file."""

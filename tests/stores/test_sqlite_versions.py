@@ -13,32 +13,8 @@ from mcp_client_guard._errors import StoreDamaged, StoreError
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.stores import _sqlite_schema as schema
 from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
+from tests.stores import version_1
 from tests.stores.records import SECRET, moved, opened, replied, sent, settled, task, trail
-
-VERSION_1 = (
-    "PRAGMA application_id = 0x4D436731",
-    "PRAGMA user_version = 1",
-    "CREATE TABLE owner (key TEXT PRIMARY KEY, epoch INTEGER NOT NULL, slots INTEGER NOT NULL)",
-    "CREATE TABLE call (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
-    " incarnation INTEGER NOT NULL, wire_id INTEGER NOT NULL, method TEXT NOT NULL, tool TEXT,"
-    " call_key TEXT NOT NULL, arguments_digest BLOB NOT NULL, may_have_side_effects INTEGER NOT NULL,"
-    " sent_at REAL NOT NULL, outcome TEXT, reason TEXT, settled_at REAL,"
-    " UNIQUE (key, slot, incarnation, wire_id))",
-    "CREATE TABLE session (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
-    " incarnation INTEGER NOT NULL, generation TEXT NOT NULL, origin TEXT NOT NULL, principal TEXT,"
-    " session_id TEXT, protocol_version TEXT, initialize_params TEXT NOT NULL,"
-    " initialize_result TEXT NOT NULL, opened_at REAL NOT NULL, ended_at REAL, end_reason TEXT,"
-    " UNIQUE (key, slot, incarnation))",
-    "CREATE TABLE cursor (key TEXT NOT NULL, slot INTEGER NOT NULL, incarnation INTEGER NOT NULL,"
-    " stream TEXT NOT NULL, trail TEXT NOT NULL, PRIMARY KEY (key, slot, incarnation, stream))",
-    "INSERT INTO owner VALUES ('orders', 7, 3)",
-    "INSERT INTO call VALUES"
-    " (1, 'orders', 3, 1, 1, 'tools/call', 'charge', 'key-1', x'00', 1, 5.0, NULL, NULL, NULL),"
-    " (2, 'orders', 3, 1, 2, 'ping', NULL, 'key-2', x'00', 0, 6.0, 'completed', 'answered', 7.0)",
-    f"INSERT INTO session VALUES (1, 'orders', 3, 1, 'streamable-http', 'https://example.com', NULL, '{SECRET}',"
-    " '2025-11-25', '{}', '{}', 4.0, NULL, NULL)",
-    f"""INSERT INTO cursor VALUES ('orders', 3, 1, 'get', '[["event-1", "{trail(1)[0].digest.hex()}"]]')""",
-)
 
 
 @pytest.fixture
@@ -49,12 +25,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def first(path: Path) -> Path:
     """A file that the first version of the store left behind."""
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
-        for statement in VERSION_1:
-            db.execute(statement)
-        db.commit()
-    path.chmod(0o600)
+    version_1.make(path)
     return path
 
 
@@ -78,18 +49,12 @@ async def test_a_file_of_version_1_is_brought_up_to_date_with_all_that_it_held(f
     await (await claimed(first)).release()
     assert version(first) == 2
     unknown, known = await SQLiteStore(first).calls()
-    assert (unknown.call_key, unknown.sent_at, unknown.outcome) == ("key-1", 5.0, None)
-    assert (known.call_key, known.outcome, known.settled_at) == ("key-2", Outcome.COMPLETED, 7.0)
+    assert (unknown.call_key, unknown.sent_at, unknown.outcome) == ("key-1", 4e9 + 5, None)
+    assert (known.call_key, known.outcome, known.settled_at) == ("key-2", Outcome.COMPLETED, 4e9 + 7)
     assert (known.named, known.answer, known.task_id, known.task_open) == (False, None, None, False)
     (session,) = await SQLiteStore(first).sessions()
-    assert (session.session_id, session.opened_at, session.last_used_at) == (SECRET, 4.0, 6.0)
+    assert (session.session_id, session.opened_at, session.last_used_at) == (SECRET, 4e9 + 4, 4e9 + 6)
     assert (dict(session.cursors), dict(session.answers)) == ({"get": trail(1)}, {})
-
-
-@pytest.fixture(autouse=True)
-def keep_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows above are old."""
-    monkeypatch.setattr("mcp_client_guard.stores._keep.DAY", 1e12)
 
 
 @pytest.mark.anyio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -66,6 +67,7 @@ def serve(app: Any) -> None:
     """Run an ASGI app until the process is ended."""
     import uvicorn
 
+    gc.freeze()  # what was imported stays: thousands of sessions would have it gone through again and again
     sock = bound_socket()
     print(f"PORT {sock.getsockname()[1]}", flush=True)
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=0)

@@ -1,0 +1,259 @@
+# ruff: noqa: ASYNC240 - small files, and nobody else in the loop
+"""`mcp-guard calls` and `mcp-guard sessions`: all that is known and nothing secret, whoever owns the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from mcp_client_guard import Outcome, SQLiteStore
+from mcp_client_guard.cli import main
+from mcp_client_guard.core.model import CallRepeated, SessionEnded, fingerprint
+from mcp_client_guard.stores.sqlite import SQLiteClaim
+from tests.stores.records import SECRET, TASK, moved, opened, replied, sent, settled, task
+
+from .conftest import Ran
+
+pytestmark = pytest.mark.anyio
+
+Command = Callable[..., Awaitable[Ran]]
+ANSWER = {"result": "the answer that nobody may see"}
+
+
+@pytest.fixture
+def mcp_guard(capsys: pytest.CaptureFixture[str]) -> Command:
+    """In this process, which is quicker: nothing here needs another."""
+
+    async def run(*arguments: str) -> Ran:
+        code = await anyio.to_thread.run_sync(main, arguments)
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+async def claimed(path: Path, key: str = "orders") -> SQLiteClaim:
+    return await SQLiteStore(path).claim(key, origin="https://example.com", principal="user-17")
+
+
+async def used(path: Path) -> None:
+    """A call of each kind; the session is open, an earlier one has ended."""
+    claim = await claimed(path)
+    await claim.write(1, [opened(1), SessionEnded(1, "404"), opened(2), moved(1, incarnation=2)])
+    await claim.write(1, [replied(1, ANSWER, incarnation=2)])
+    await claim.write(1, [sent(wire_id, call_key=f"key-{wire_id}") for wire_id in range(1, 5)])
+    await claim.write(1, [settled(1, answer=ANSWER), settled(2, Outcome.IN_DOUBT, "stream lost"), task(3)])
+    await claim.write(1, [CallRepeated("key-2"), CallRepeated("key-2")])
+    await claim.write(1, [task(4), settled(4, Outcome.RECOVERED, "tasks/get")])
+    await claim.release()
+
+
+async def test_the_first_line_says_how_many_are_in_doubt_and_the_table_what_is_known(
+    mcp_guard: Command, path: Path
+) -> None:
+    await used(path)
+    ran = await mcp_guard("calls", str(path))
+    assert (ran.code, ran.err) == (0, "")
+    first, heading, *rows = ran.out.splitlines()
+    assert first == (
+        "1 call in doubt, 1 without an outcome (in flight, or in doubt if the process that sent it has ended),"
+        " 2 with an open task; 4 in the ledger"
+    )
+    assert heading.split() == ["SENT", "KEY", "CALL", "OUTCOME", "WHY", "TASK", "REPEATS", "CALL", "KEY"]
+    calls = {row.split()[-1]: row for row in rows}
+    assert list(calls) == ["key-2", "key-3", "key-4"]
+    sent_at, *doubted = calls["key-2"].split()
+    assert doubted == ["orders", "charge", "in_doubt", "stream", "lost", "-", "2", "key-2"]
+    assert sent_at.endswith("Z")
+    print_of_task = fingerprint(TASK, "orders")
+    assert calls["key-3"].split()[1:] == [
+        "orders",
+        "charge",
+        "none",
+        "yet",
+        "-",
+        print_of_task,
+        "open",
+        "-",
+        "key-3",
+    ]
+    assert "recovered" in calls["key-4"]
+
+
+async def test_all_shows_the_settled_calls_too(mcp_guard: Command, path: Path) -> None:
+    await used(path)
+    ran = await mcp_guard("calls", str(path), "--all")
+    assert [line.split()[-1] for line in ran.out.splitlines()[2:]] == ["key-1", "key-2", "key-3", "key-4"]
+
+
+async def test_nothing_in_doubt_is_one_line(mcp_guard: Command, path: Path) -> None:
+    await (await claimed(path)).release()
+    ran = await mcp_guard("calls", str(path))
+    assert (ran.code, ran.out) == (0, "0 calls in doubt; 0 in the ledger\n")
+
+
+async def test_json_says_the_same_to_programs(mcp_guard: Command, path: Path) -> None:
+    await used(path)
+    found = json.loads((await mcp_guard("calls", str(path), "--json")).out)
+    assert (found["in_doubt"], found["without_outcome"]) == (1, 1)
+    assert [call["call_key"] for call in found["calls"]] == ["key-2", "key-3", "key-4"]
+    doubted = found["calls"][0]
+    assert (doubted["outcome"], doubted["reason"], doubted["tool"]) == ("in_doubt", "stream lost", "charge")
+    assert (doubted["repeats"], doubted["task"], doubted["may_have_side_effects"]) == (2, None, True)
+    assert found["calls"][1]["task"] == {
+        "fingerprint": fingerprint(TASK, "orders"),
+        "open": True,
+        "extension": False,
+    }
+    everything = json.loads((await mcp_guard("calls", str(path), "--json", "--all")).out)
+    assert [call["answer_stored"] for call in everything["calls"]] == [True, False, False, False]
+
+
+async def test_a_key_is_asked_for_by_name(mcp_guard: Command, path: Path) -> None:
+    await used(path)
+    mail = await claimed(path, "mail")
+    await mail.write(1, [sent(9)])
+    await mail.release()
+    assert "key-9" in (await mcp_guard("calls", str(path))).out
+    assert "key-9" not in (await mcp_guard("calls", str(path), "--key", "orders")).out
+    found = json.loads((await mcp_guard("calls", str(path), "--key", "mail", "--json")).out)
+    assert [call["call_key"] for call in found["calls"]] == ["key-9"]
+
+
+async def test_sessions_are_shown_open_or_ended(mcp_guard: Command, path: Path) -> None:
+    await used(path)
+    ran = await mcp_guard("sessions", str(path))
+    assert (ran.code, ran.err) == (0, "")
+    first, heading, ended, current = ran.out.splitlines()
+    assert first == "1 open session, 1 ended"
+    assert heading.startswith("OPENED")
+    assert ended.split()[-1] == "404"
+    known = ["orders", "https://example.com", "user-17", fingerprint(SECRET, "orders"), "2025-11-25", "1", "-"]
+    assert current.split()[2:] == known
+    sessions = json.loads((await mcp_guard("sessions", str(path), "--json")).out)["sessions"]
+    assert [session["end_reason"] for session in sessions] == ["404", None]
+    assert [session["cursors"] for session in sessions] == [0, 1]
+    assert [session["server_requests_answered"] for session in sessions] == [0, 1]
+    assert sessions[1]["opened_at"] <= sessions[1]["last_used_at"]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+async def test_no_secret_is_shown(mcp_guard: Command, path: Path, form: list[str]) -> None:
+    await used(path)
+    ran = [await mcp_guard("calls", str(path), "--all", *form), await mcp_guard("sessions", str(path), *form)]
+    for secret in (SECRET, TASK, "that nobody may see", "serverInfo", "event-1"):
+        assert secret not in repr(ran)
+
+
+async def test_what_others_named_cannot_command_the_terminal(mcp_guard: Command, path: Path) -> None:
+    claim = await claimed(path, "key\u202e")
+    await claim.write(1, [sent(1, tool="charge\x1b[2J\nfake row"), settled(1, Outcome.IN_DOUBT, "\u009b31m")])
+    await claim.release()
+    ran = await mcp_guard("calls", str(path))
+    assert ran.code == 0
+    assert len(ran.out.splitlines()) == 3
+    assert r"charge\x1b[2J\nfake row" in ran.out
+    assert all(line.isprintable() for line in ran.out.splitlines())
+
+
+async def test_forgetting_deletes_the_call_and_says_so(mcp_guard: Command, path: Path) -> None:
+    await used(path)
+    ran = await mcp_guard("calls", str(path), "forget", "key-2")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "forgotten: 1 row of call key 'key-2' under key 'orders'\n"
+    assert [call.call_key for call in await SQLiteStore(path).calls()] == ["key-1", "key-3", "key-4"]
+
+
+async def test_forgetting_lets_go_of_nothing_else(mcp_guard: Command, path: Path) -> None:
+    """Whoever owns a key prunes it to its own limits: the command has none."""
+    claim = await SQLiteStore(path, keep_calls=20_000).claim("orders", origin="", principal=None)
+    await claim.write(1, [record for n in range(10_002) for record in (sent(n), settled(n))])
+    await claim.release()
+    assert (await mcp_guard("calls", str(path), "forget", "key-7")).code == 0
+    assert len(await SQLiteStore(path).calls()) == 10_001
+
+
+async def test_a_call_key_of_two_connection_keys_needs_the_key(mcp_guard: Command, path: Path) -> None:
+    for key in ("mail", "orders"):
+        claim = await claimed(path, key)
+        await claim.write(1, [sent(1)])
+        await claim.release()
+    ran = await mcp_guard("calls", str(path), "forget", "key-1")
+    assert ran.code == 2
+    assert "nothing was forgotten: several connection keys have it" in ran.err
+    before: list[str]
+    for before in ([], ["--key", "mail"]):  # the option is taken before the verb and behind it
+        behind = [] if before else ["--key", "orders"]
+        ran = await mcp_guard("calls", str(path), *before, "forget", "key-1", *behind)
+        assert (ran.code, ran.err) == (0, "")
+    assert await SQLiteStore(path).calls() == []
+
+
+async def test_an_unknown_call_key_is_exit_4(mcp_guard: Command, path: Path) -> None:
+    await used(path)
+    ran = await mcp_guard("calls", str(path), "forget", "nothing")
+    assert (ran.code, ran.out) == (4, "")
+    assert ran.err == "mcp-guard calls: nothing was forgotten: no call has the call key 'nothing'\n"
+
+
+async def test_reading_works_while_another_process_owns_the_key_and_forgetting_does_not(
+    mcp_guard: Command, path: Path
+) -> None:
+    await used(path)
+    owner = await claimed(path)
+    assert (await mcp_guard("sessions", str(path))).code == 0
+    ran = await mcp_guard("calls", str(path))
+    assert (ran.code, ran.out.split(",")[0]) == (0, "1 call in doubt")
+    ran = await mcp_guard("calls", str(path), "forget", "key-2")
+    assert (ran.code, ran.out) == (4, "")
+    assert "nothing was forgotten: StoreInUse: process" in ran.err
+    assert len(await SQLiteStore(path).calls()) == 4
+    await owner.release()
+
+
+@pytest.mark.parametrize("command", [["calls"], ["sessions"], ["calls", "forget", "key-1"]])
+async def test_a_file_that_is_no_store_is_exit_4_and_left_alone(
+    mcp_guard: Command, path: Path, command: list[str]
+) -> None:
+    ran = await mcp_guard(command[0], str(path), *command[1:])
+    assert (ran.code, ran.out) == (4, "")
+    assert (
+        ran.err == f"mcp-guard {command[0]}: StoreError: {path} does not exist: no Guard has used this store yet\n"
+    )
+    path.write_text("not a store")
+    ran = await mcp_guard(command[0], str(path), *command[1:])
+    assert (ran.code, ran.out) == (4, "")
+    assert ran.err.startswith(f"mcp-guard {command[0]}: StoreDamaged:")
+    assert path.read_text() == "not a store"
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_reader_that_leaves_early_is_no_error(path: Path) -> None:
+    anyio.run(used, path)
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "mcp_client_guard.cli", "calls", str(path)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["calls"], ["sessions"], ["calls", "x", "forget"], ["calls", "x", "drop", "y"]]
+)
+def test_wrong_usage_is_exit_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert f"usage: mcp-guard {arguments[0]}" in capsys.readouterr().err
