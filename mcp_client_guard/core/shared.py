@@ -113,9 +113,10 @@ class SharedLedger:
             elif call.outcome in _ANSWERED:
                 self.resolved(call.arguments_digest, call.call_key)
             if call.named:
-                if call.outcome in _ANSWERED and call.answer is None:
+                not_kept = call.outcome in _ANSWERED and call.answer is None
+                if not_kept:
                     told = evolve(told, reason="it was answered, but its answer was not kept")
-                known = told if unknown or call.outcome in _ANSWERED else None
+                known = told if unknown or not_kept else None
                 self.name(call.call_key, Named(call.arguments_digest, None, call.outcome, call.answer, known))
 
     def begin(self, digest: bytes, call: Call) -> None:

@@ -137,9 +137,9 @@ class TakeOver(Recovery):
 
     def _not_adopted(self, reason: str) -> None:
         sent, self._offer, self._offered = self._offer, None, None
+        assert sent is not None
         self._abandon(reason)
-        if sent is not None:
-            self.submit(sent)
+        self.submit(sent)
 
     def lose_session(self, reason: str) -> None:
         if self.session.state is SessionState.PROVING:
