@@ -15,6 +15,7 @@ from mcp_client_guard.core.answers import (
     CallInDoubt,
 )
 from mcp_client_guard.core.inputs import Forwarded
+from mcp_client_guard.core.ledger import Own
 from mcp_client_guard.core.model import CallSent, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
@@ -476,3 +477,52 @@ def test_a_stranded_call_that_is_cancelled_is_not_sent_again(driver: Driver) -> 
     assert outcomes(actions) == [Outcome.CANCELLED]
     assert reports(actions, CallSettled)[0].reason.endswith("before it was sent")
     assert not calls_in(driver.reinitialized(tools=[LOOK, CHARGE]))
+
+
+# What is rare.
+
+
+def test_a_request_of_the_hook_s_that_had_not_left_when_the_session_was_lost_is_told_so(hooked: Driver) -> None:
+    hooked.begins = False
+    hooked.hook_asks("tools/call", {"name": "refund"})
+    hooked.begins = True
+    (reply,) = of(hooked.call().refuse(404), Reply)
+    assert "error" in reply.message or "result" in reply.message
+
+
+def test_an_answer_that_came_before_the_request_had_left_is_enough(driver: Driver) -> None:
+    other = driver.call("other")
+    driver.begins = False
+    call = driver.call()
+    driver.begins = True
+    other.accept()
+    assert outcomes(other.event(None, call.result())) == [Outcome.COMPLETED]
+    driver.request("resources/read").refuse(404)
+    assert not calls_in(driver.reinitialized(tools=[LOOK, CHARGE]))
+
+
+def test_a_call_of_which_an_earlier_sending_was_lost_is_never_said_not_to_have_run(driver: Driver) -> None:
+    driver.call("look").cut()
+    actions = driver.sent("tools/call").refuse(413)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert "earlier sending" in doubt_of(actions).reason
+
+
+def test_a_call_of_a_dead_process_cannot_be_sent_again_even_if_the_hook_says_so(hooked: Driver) -> None:
+    call = hooked.call()
+    call.cut()
+    hooked.machine._calls._stranded[call.stream].call.own = Own.HEIR
+    actions = hooked.reconciled(call, Resend())
+    assert not of(actions, Post)
+    assert "not known any more" in reports(actions, CallSettled)[0].reason
+
+
+@pytest.mark.parametrize("then", ["ping answered", "session lost"])
+def test_a_better_answer_makes_a_suspicion_void(driver: Driver, then: str) -> None:
+    call, other = driver.call(), driver.call("other")
+    call.refuse(400)
+    other.accept()
+    assert outcomes(other.event(None, call.result())) == [Outcome.COMPLETED]
+    actions = driver.sent("ping").answer({}) if then == "ping answered" else driver.sent("ping").refuse(404)
+    assert outcomes(actions) == []
+    assert not [m for m in delivered(actions) if m.get("id") == call.host_id]
