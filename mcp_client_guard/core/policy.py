@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar
 
@@ -49,6 +49,10 @@ def _resend_words(_: Any, attribute: Any, value: Any) -> None:
     wrong = [word for word in value.values() if word not in ("always", "never", "if_idempotent")]
     if wrong:
         raise ValueError(f"{attribute.name} must be 'always', 'never' or 'if_idempotent', not {wrong[0]!r}")
+
+
+def _texts(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(value)
 
 
 def _scheme(value: IdScheme | str) -> IdScheme:
@@ -99,7 +103,7 @@ class GuardPolicy:
     resend: Mapping[str, Resend] = field(factory=dict, validator=_resend_words)
     """May a call that may have run be sent again: `"always"`, `"never"` or `"if_idempotent"` by the tool's own
     hints, by glob (`{"get_*": "always", "charge": "never"}`); the first that fits counts."""
-    honours_call_key: tuple[str, ...] = field(default=(), converter=tuple)
+    honours_call_key: tuple[str, ...] = field(default=(), converter=_texts)
     """Tools (globs) whose server runs a call key at most once: they may be sent again with the same key."""
     call_key_argument: Mapping[str, str] = field(factory=dict)
     """Copy the call key into this argument of these tools (globs), for servers that de-duplicate by one."""
