@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import field, frozen
 
 from .kill_child import carry_out
 
@@ -74,16 +74,6 @@ class Evidence:
 
     case: KillCase
     processes: list[Process]
-
-    def line(self) -> str:
-        """For the worker's output."""
-        return json.dumps([str(self.case), [asdict(process) for process in self.processes]])
-
-    @classmethod
-    def from_line(cls, line: str) -> Evidence:
-        """From a worker's output."""
-        name, processes = json.loads(line)
-        return cls(KillCase.parse(name), [Process(**process) for process in processes])
 
 
 def carry_out_case(case: KillCase, url: str, folder: Path) -> Evidence:

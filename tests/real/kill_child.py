@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -63,9 +63,8 @@ PLANS: Mapping[str, Mapping[str, Planned]] = {
 
 
 class Raw(pydantic.BaseModel):
-    """A request that not every SDK has a class for."""
+    """Any request."""
 
-    name_param: ClassVar[str | None] = None
     method: str
     params: dict[str, Any]
 
@@ -207,13 +206,23 @@ class Host:
 
     async def _as_task(self, plan: Planned, label: str) -> Any:
         params = {"name": plan.tool, "arguments": plan.arguments(label), "task": {"ttl": 60_000}}
-        made = await self.session.send_request(Raw(method="tools/call", params=params), RawResult)
-        task = getattr(made, "task", None)
-        if task is None:  # a repeat is given the answer itself
-            return types.CallToolResult.model_validate(made.model_dump(by_alias=True))
+        made = await self._send("tools/call", params)
+        if "task" not in made:  # a repeat is given the answer itself
+            return types.CallToolResult.model_validate(made)
         self.log(task=label)
-        question = Raw(method="tasks/result", params={"taskId": task["taskId"]})
-        return await self.session.send_request(question, types.CallToolResult)
+        return types.CallToolResult.model_validate(
+            await self._send("tasks/result", {"taskId": made["task"]["taskId"]})
+        )
+
+    async def _send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """A request that not every SDK has a class for."""
+        if not hasattr(self.session, "_dispatcher"):
+            return (await self.session.send_request(Raw(method=method, params=params), RawResult)).model_dump()
+        # SDK 2.x knows no tasks: its `send_request` refuses their results.
+        options: dict[str, Any] = {}
+        self.session._stamp({"method": method, "params": params}, options)
+        result: dict[str, Any] = await self.session._dispatcher.send_raw_request(method, params, options)
+        return result
 
     def forget_session(self) -> None:
         """Have the server forget the session, as one does that was started again."""

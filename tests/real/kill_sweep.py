@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
+from typing import Any
 
-from attrs import define, field
+from attrs import define
 
 from .hosts import SDK
 from .kill_cases import Evidence, KillCase, carry_out_case
@@ -52,89 +52,50 @@ def server() -> Iterator[Peer]:
 
 
 @define
-class Worker:
-    """A process that has the processes of its cases forked; it lives as long as the sweep."""
+class Workers:
+    """Processes forked from this one, which have the processes of the cases forked; and servers for them."""
 
-    url: str
-    evidence: list[Evidence] = field(factory=list)
-    _process: subprocess.Popen[str] = field(init=False)
+    pool: Any
+    peers: list[Peer]
 
-    def __attrs_post_init__(self) -> None:
-        command = [sys.executable, "-m", "tests.real.kill_sweep", "--worker", self.url]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
+    def carry_out(self, cases: Sequence[KillCase]) -> list[Evidence]:
+        """Share the cases among the workers."""
+        return list(self.pool.imap_unordered(_carry_out, cases))
 
-    def work(self, names: Sequence[str]) -> None:
-        """Blocks until all are carried out."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps(names), file=self._process.stdin, flush=True)
-        for _ in names:
-            self.evidence.append(Evidence.from_line(self._process.stdout.readline()))
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
-def carry_out(pool: Sequence[Worker], cases: Sequence[KillCase]) -> list[Evidence]:
-    """Share the cases among the workers."""
-    names = [str(case) for case in cases]
-    before = {id(worker): len(worker.evidence) for worker in pool}
-    threads = [Thread(target=worker.work, args=(names[i :: len(pool)],)) for i, worker in enumerate(pool)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    evidence = [one for worker in pool for one in worker.evidence[before[id(worker)] :]]
-    if missing := set(names) - {str(one.case) for one in evidence}:
-        raise RuntimeError(f"workers ended early; without {sorted(missing)[:5]}")
-    return evidence
-
-
-def sweep(
-    cases: Sequence[KillCase] = (),
-    *,
-    number: int | None = None,
-    seed: int = 0,
-    lifecycles: Sequence[str] = LIFECYCLES,
-    loop: str = "asyncio",
-    workers: int | None = None,
-) -> tuple[list[KillVerdict], dict[str, int]]:
-    """These cases; or, if none are given, of each lifecycle all, or `number` of them. Also the points of each."""
-    count = workers or (os.cpu_count() or 1) + 1
-    with ExitStack() as stack:
-        peers = [stack.enter_context(server()) for _ in range(1 + count // 4)]
-        pool = [Worker(peers[serial % len(peers)].url) for serial in range(count)]
-        for worker in pool:
-            stack.callback(worker.close)
-        dry = [] if cases else carry_out(pool, [KillCase(name, loop, 0, "before") for name in lifecycles])
-        points = {one.case.lifecycle: one.processes[-2].logged("points")[0] for one in dry}
-        chosen = list(cases) or _chosen(points, loop, number, random.Random(seed))
-        evidence = [*dry, *carry_out(pool, chosen)]
+    def witness(self) -> Witness:
+        """What the servers have written down until now."""
         witness = Witness()
-        for peer in peers:
+        for peer in self.peers:
             witness.read(peer.ledger)
-        return judge_all(evidence, witness), {name: len(names) for name, names in points.items()}
+        return witness
 
 
-def _chosen(points: dict[str, list[str]], loop: str, number: int | None, rng: random.Random) -> list[KillCase]:
-    chosen = []
-    for lifecycle, names in points.items():
-        cases = [KillCase(lifecycle, loop, at, w) for at in range(1, len(names) + 1) for w in ("before", "after")]
-        chosen += cases if number is None else rng.sample(cases, min(number, len(cases)))
-    rng.shuffle(chosen)  # expensive cases lie together
-    return chosen
+@contextmanager
+def workers(number: int | None = None) -> Iterator[Workers]:
+    """Start them, and end them afterwards."""
+    number = number or 2 * (os.cpu_count() or 1)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(server()) for _ in range(1 + number // 8)]
+        folder = stack.enter_context(TemporaryDirectory(prefix="mcp-guard-kill-"))
+        given = [peer.url for peer in peers], Path(folder)
+        # Forked, so that what takes longest, the imports, is done once; before the pool starts its threads.
+        pool = stack.enter_context(multiprocessing.get_context("fork").Pool(number, _begin, given))
+        yield Workers(pool, peers)
 
 
-def work(url: str) -> None:
-    """Inside a worker: a line for each case."""
+_given: dict[str, Any] = {}
+
+
+def _begin(urls: Sequence[str], folder: Path) -> None:
+    """In a worker, once."""
     trust_little()
     _warm_up()
-    with TemporaryDirectory(prefix="mcp-guard-kill-") as folder:
-        for line in sys.stdin:
-            for name in json.loads(line):
-                print(carry_out_case(KillCase.parse(name), url, Path(folder)).line(), flush=True)
+    _given.update(url=urls[os.getpid() % len(urls)], folder=folder)
+
+
+def _carry_out(case: KillCase) -> Evidence:
+    """In a worker."""
+    return carry_out_case(case, **_given)
 
 
 def _warm_up() -> None:
@@ -146,6 +107,30 @@ def _warm_up() -> None:
 
     sdk_codec()
     pool.tls()
+
+
+def sweep(
+    workers: Workers,
+    *,
+    number: int | None = None,
+    seed: int = 0,
+    lifecycles: Sequence[str] = LIFECYCLES,
+    loop: str = "asyncio",
+) -> tuple[list[KillVerdict], dict[str, int]]:
+    """Of each lifecycle all cases, or `number` of them; and how many points each has."""
+    dry = workers.carry_out([KillCase(name, loop, 0, "before") for name in lifecycles])
+    points = {one.case.lifecycle: len(one.processes[-2].logged("points")[0]) for one in dry}
+    evidence = dry + workers.carry_out(_chosen(points, loop, number, random.Random(seed)))
+    return judge_all(evidence, workers.witness()), points
+
+
+def _chosen(points: dict[str, int], loop: str, number: int | None, rng: random.Random) -> list[KillCase]:
+    chosen = []
+    for lifecycle, count in sorted(points.items()):
+        cases = [KillCase(lifecycle, loop, at, when) for at in range(1, count + 1) for when in ("before", "after")]
+        chosen += cases if number is None else rng.sample(cases, min(number, len(cases)))
+    rng.shuffle(chosen)  # expensive cases lie together
+    return chosen
 
 
 def table(verdicts: Sequence[KillVerdict], points: dict[str, int]) -> str:
@@ -182,24 +167,20 @@ def main() -> int:
     what.add_argument("--all", action="store_true", help="every point, before and after")
     what.add_argument("--sample", type=int, metavar="N", help="N cases of each lifecycle")
     what.add_argument("--case", nargs="+", metavar="NAME", help="cases by name")
-    what.add_argument("--worker", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lifecycles", nargs="+", choices=LIFECYCLES, default=LIFECYCLES)
     parser.add_argument("--loop", choices=("asyncio", "trio"), default="asyncio")
     parser.add_argument("--workers", type=int)
     given = parser.parse_args()
-    if given.worker:
-        work(given.worker)
-        return 0
     began = time.monotonic()
-    verdicts, points = sweep(
-        [KillCase.parse(name) for name in given.case or ()],
-        number=given.sample,
-        seed=given.seed,
-        lifecycles=given.lifecycles,
-        loop=given.loop,
-        workers=given.workers,
-    )
+    with workers(given.workers) as started:
+        if given.case:
+            evidence = started.carry_out([KillCase.parse(name) for name in given.case])
+            verdicts, points = judge_all(evidence, started.witness()), {}
+        else:
+            verdicts, points = sweep(
+                started, number=given.sample, seed=given.seed, lifecycles=given.lifecycles, loop=given.loop
+            )
     return 0 if tell(verdicts, points, time.monotonic() - began) else 1
 
 
