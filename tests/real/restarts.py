@@ -27,8 +27,7 @@ import mcp
 from attrs import define, field, frozen
 from mcp import ClientSession
 
-from mcp_client_guard import CallInDoubt, Event, Guard, GuardPolicy, SQLiteStore
-from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
+from mcp_client_guard import CallInDoubt, CallNotExecuted, Event, Guard, GuardPolicy, SQLiteStore
 from mcp_client_guard.stores import StoredCall
 
 from .hosts import HOSTS, SDK
@@ -96,7 +95,7 @@ class Call:
     @property
     def not_executed(self) -> bool:
         """The guard vouches that it did not run."""
-        return getattr(getattr(self.error, "error", None), "code", None) in (CODE_NOT_EXECUTED, CODE_SESSION_LOST)
+        return self.error is not None and CallNotExecuted.find(self.error) is not None
 
     @property
     def outcome(self) -> str:
@@ -169,12 +168,14 @@ class Load:
 @asynccontextmanager
 async def calling(guard: Guard, host: str) -> AsyncIterator[CallTool]:
     """Open a session and list the tools, which is how the guard comes to know their hints."""
+    connection: Any = guard.connect()
     if host == "client":
-        async with mcp.Client(guard.connect()) as client:
+        sdk: Any = mcp
+        async with sdk.Client(connection) as client:
             await client.list_tools()
             yield client.call_tool
     else:
-        async with guard.connect() as (read, write), ClientSession(read, write) as session:
+        async with connection as (read, write), ClientSession(read, write) as session:
             await session.initialize()
             await session.list_tools()
             yield session.call_tool
@@ -227,8 +228,8 @@ def judge(plan: Plan, load: Load, server: RestartedServer, ledger: Sequence[Stor
     )
 
 
-MOST_SENDINGS = 3
-"""A call that was sent so often and lost each time is in doubt, harmless or not."""
+KILLS_SURVIVED = 2
+"""A harmless call is sent again after each; one that is lost once more may be told as in doubt."""
 
 
 def _faults_of(call: Call, ran: int, plan: Plan) -> list[str]:
@@ -246,7 +247,7 @@ def _faults_of(call: Call, ran: int, plan: Plan) -> list[str]:
         faults.append(f"{what}: it did run")
     if call.tool == "charge" and call.doubt and not call.kills:
         faults.append(f"{what}: needless doubt, {call.doubt.reason}")
-    if call.tool != "charge" and not call.completed and call.kills < MOST_SENDINGS:
+    if call.tool != "charge" and not call.completed and call.kills <= KILLS_SURVIVED:
         faults.append(f"{what}: harmless, and no result: {call.doubt or call.error}")
     return faults
 
