@@ -188,8 +188,9 @@ class Reconciling(Repeats):
         old.joined.clear()
         self.ledger.settle(old, outcome)
         self.shared.end(old.digest, old)
-        self._record(old, outcome, f"{reason}; sent again as {new.wire_id}")
         self._post(new, stranded.delay)
+        # Its row first: a process that dies between the two leaves a call in doubt, not one never sent again.
+        self._record(old, outcome, f"{reason}; sent again as {new.wire_id}")
 
     def reconciled(self, told: Reconciled) -> None:
         """The hook has answered."""

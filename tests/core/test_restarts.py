@@ -49,6 +49,9 @@ class World:
         for host in self.hosts:
             host.request("initialize", PARAMS)
         self.settle_sessions()
+        for host in self.hosts:
+            host.request("tools/list")
+        self.settle_sessions()
 
     def play(self, drawn: bytes) -> None:
         steps: list[Callable[[int], object]] = [
@@ -310,6 +313,8 @@ class World:
                 continue
             if call.outcome is Outcome.NOT_EXECUTED:
                 assert call.wire_id not in ran, "it ran, and the ledger says that it did not"
+            if call.outcome is Outcome.RESENT:
+                assert [c.call_key for c in calls].count(call.call_key) > 1, "it was not sent again"
             if call.outcome in (Outcome.COMPLETED, Outcome.RECOVERED):
                 assert call.wire_id in ran, "it did not run, and the ledger says that it did"
         for host, peer in self.calls:

@@ -9,11 +9,21 @@ import pytest
 from mcp_client_guard.core.actions import Action, Ask, EndSession, Get, Post, Save, TimerKind
 from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.heritage import heritage_of, settle_others
-from mcp_client_guard.core.model import CallSettled, CursorDropped, Outcome, SessionEnded, TaskEnded
+from mcp_client_guard.core.model import (
+    CallSettled,
+    CursorDropped,
+    CursorMoved,
+    Outcome,
+    Seen,
+    SessionEnded,
+    TaskEnded,
+    digest_of,
+)
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
 from mcp_client_guard.core.report import MaybeRedelivered, SessionLost
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.trail import Trail
 from mcp_client_guard.core.verdicts import Resolve
 from tests.core.driver import (
     RESULT,
@@ -258,6 +268,20 @@ def test_a_call_that_has_only_had_its_priming_event_is_resumed_too() -> None:
     assert outcomes(actions) == [Outcome.RECOVERED]
 
 
+def test_a_priming_event_whose_id_cannot_be_sent_back_is_not_stored() -> None:
+    call = opened().call()
+    call.accept()
+    assert not records(call.event("p\nq"), CursorMoved)
+    assert records(opened().call().stream_up().event("1", note("x")), CursorMoved) == []
+
+
+def test_stored_rows_without_an_id_keep_their_place_and_mark_none() -> None:
+    trail = Trail({})
+    trail.restore((Seen("1", digest_of(b"a")), Seen(None, digest_of(b"b"))))
+    assert trail.cursor == "1"
+    assert trail.newest_number == 2
+
+
 # Joined.
 
 
@@ -427,7 +451,31 @@ def test_a_process_that_died_between_two_sessions_leaves_calls_but_nothing_to_of
     assert call.stream in {a.question for a in of(finish_opening(two), Ask)}
 
 
+@pytest.mark.parametrize("power", [True, False])
+def test_what_was_sent_again_is_never_without_the_row_of_its_second_sending(power: bool) -> None:
+    one = opened(Process(policy=GuardPolicy(resend={"charge": "always"})))
+    one.call().cut()
+    disk = one.process.disk
+    assert disk.calls[1, 1, 10003].outcome is Outcome.RESENT
+    for writes in range(len(disk.writes) + 1):
+        calls = list(disk.after_crash(writes, power=power).calls.values())
+        resent = [c.call_key for c in calls if c.outcome is Outcome.RESENT]
+        assert all([c.call_key for c in calls].count(key) == 2 for key in resent)
+
+
 # What of the disk is used.
+
+
+def test_the_newest_session_of_a_slot_counts_in_whatever_order_they_come() -> None:
+    one = opened()
+    one.request("tools/list").refuse(404)
+    one.reinitialized()
+    sessions = list(one.process.disk.sessions.values())
+    heritage = heritage_of(reversed(sessions), [], ORIGIN, None)
+    assert heritage is not None
+    assert heritage.incarnation == 2
+    assert heritage.session is not None
+    assert heritage.session.session_id == "session-two"
 
 
 def test_the_slot_used_last_is_offered_and_the_calls_of_others_are_in_doubt() -> None:
