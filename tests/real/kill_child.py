@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -57,6 +58,7 @@ PLANS: Mapping[str, Mapping[str, Planned]] = {
     "recovery": {"a": Planned("count", 7, 0.03), "b": Planned("count", 6, 0.03, name=True)},
     "task": {"a": Planned("count", 2, 0.04, task=True), "b": Planned("charge", task=True, name=True)},
     "streams": {"a": COUNT, "b": Planned("count", 5, 0.025), "c": Planned("announce", 5, 0.03)},
+    "mixed": {"a": COUNT, "b": COUNT, "c": Planned("charge"), "d": Planned("charge", name=True)},
     "asked": {"a": Planned("ask", 1, 0.03), "b": Planned("ask", name=True)},
 }
 """What is called in each lifecycle, by the last part of its label."""
@@ -182,9 +184,9 @@ class Host:
             role="assistant", content=types.TextContent(type="text", text="said"), model="none"
         )
 
-    async def call(self, part: str, progress: Any = None) -> None:
+    async def call(self, part: str, progress: Any = None, plan: Planned | None = None) -> None:
         """Make a planned call, and log what came of it."""
-        plan, label = self.plans[part], self.label(part)
+        plan, label = plan or self.plans[part], self.label(part)
         self.log(called=part)
         with self.guard.call_key(label) if plan.name else nullcontext():
             try:
@@ -315,8 +317,42 @@ async def asked(host: Host) -> None:
     await host.call("b")
 
 
-async def again(host: Host) -> None:
-    """The next process: what became of the calls; then the same calls again, and one that is new."""
+async def hold(host: Host) -> None:
+    """Own the key, until killed."""
+    os.write(host.order["ready"], b"x")
+    await anyio.sleep_forever()
+
+
+async def mixed(host: Host) -> None:
+    """One of five Guards in one process: two calls at once, and others after them."""
+    os.write(host.order["ready"], b"x")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(host.call, "a")
+        tasks.start_soon(host.call, "b")
+    await host.call("c")
+    await host.call("d")
+
+
+LOOP = (Planned("charge"), Planned("count", 3, 0.02))
+"""The calls of the restart loop, in turn."""
+
+
+async def loop(host: Host) -> None:
+    """What a supervised agent does: account for the calls of the one before, then call and call."""
+    await account(host)
+    serials = count()
+
+    async def caller() -> None:
+        for serial in serials:
+            await host.call(f"p{host.order['process']}-{serial}", plan=LOOP[serial % 2])
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(caller)
+
+
+async def account(host: Host) -> None:
+    """What became of the calls of the processes before."""
     for row in await host.guard.recovered():
         answer = (row.answer or {}).get("result", {}).get("content", [])
         host.log(
@@ -327,6 +363,11 @@ async def again(host: Host) -> None:
             answer="".join(block.get("text", "") for block in answer) if row.answer else None,
         )
     host.log(accounted=True)
+
+
+async def again(host: Host) -> None:
+    """The next process: what became of the calls; then the same calls again, and one that is new."""
+    await account(host)
     rows = await host.guard.calls()
     for part, plan in host.plans.items():
         mine = [row for row in rows if row.arguments_digest == plan.digest(host.label(part))]
@@ -341,14 +382,8 @@ async def again(host: Host) -> None:
 
 
 DOES = {
-    "plain": plain,
-    "progress": progress,
-    "lost": lost,
-    "recovery": recovery,
-    "task": task,
-    "streams": streams,
-    "asked": asked,
-    "again": again,
+    does.__name__: does
+    for does in (plain, progress, lost, recovery, task, streams, asked, again, hold, mixed, loop, account)
 }
 
 
@@ -357,9 +392,14 @@ DOES = {
 
 def carry_out(order: dict[str, Any]) -> int:
     """Fork a process for this order, and wait for its end. Returns its wait status."""
+    return os.waitpid(start(order), 0)[1]
+
+
+def start(order: dict[str, Any]) -> int:
+    """Fork a process for this order. Returns its ID."""
     child = os.fork()
     if child:
-        return os.waitpid(child, 0)[1]
+        return child
     code = 1
     try:
         _live(order)
@@ -376,13 +416,27 @@ def _live(order: dict[str, Any]) -> None:
     log = Log(order["log"])
     points = kill_points.Points(order.get("at", 0), order.get("after", False))
     kill_points.install(points)
-    host = Host(order, log, points)
     try:
-        anyio.run(host.run, DOES[order["does"]], backend=order.get("loop", "asyncio"))
-    except StoreInUse as error:
-        log(in_use=str(error))
+        if order["does"] == "read":
+            log(read=len(anyio.run(SQLiteStore(order["store"]).calls)))
+        else:
+            anyio.run(_guards, order, log, points, backend=order.get("loop", "asyncio"))
     except BaseException as error:
         log(failed=f"{type(error).__name__}: {error}")
         raise
     finally:
         log(points=points.names)
+
+
+async def _guards(order: dict[str, Any], log: Log, points: kill_points.Points) -> None:
+    """One Guard; or several at once, each with its own key, on one store."""
+    does, number = DOES[order["does"]], order.get("guards", 0)
+    async with anyio.create_task_group() as tasks:
+        for serial in range(number):
+            mine = {**order, "key": f"agent{serial}", "case": f"{order['case']}/k{serial}"}
+            tasks.start_soon(Host(mine, log, points).run, does)
+    if not number:
+        try:
+            await Host(order, log, points).run(does)
+        except StoreInUse as error:
+            log(in_use=str(error))

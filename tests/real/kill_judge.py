@@ -80,11 +80,6 @@ class Judge:
     def _last(self) -> Process:
         return self.evidence.processes[-1]
 
-    def _rows_of(self, part: str, process: Process) -> list[Row]:
-        """The ledger's rows of a planned call."""
-        digest = self._plans[part].digest(self._label(part)).hex()
-        return [row for row in process.store["calls"] if row["arguments_digest"] == digest]
-
     def _part_of(self, row: Row) -> str | None:
         parts = (p for p in self._plans if self._plans[p].digest(self._label(p)).hex() == row["arguments_digest"])
         return next(parts, None)
@@ -101,18 +96,18 @@ class Judge:
 
     def _outcomes(self) -> Iterator[str]:
         """Each call that was open at a kill has one outcome now, and `recovered()` told the last process."""
-        final = {_name(row): row for row in self._last.store["calls"]}
+        final = {name_of(row): row for row in self._last.store["calls"]}
         for process in self.evidence.processes[:-1]:
-            for row in filter(_is_open, process.store["calls"]):
-                now = final.get(_name(row))
+            for row in filter(is_open, process.store["calls"]):
+                now = final.get(name_of(row))
                 if now is None:
                     yield f"the row of {row['method']} is gone"
-                elif _is_open(now):
+                elif is_open(now):
                     yield f"{row['method']} {row['tool']} has no outcome: {now['outcome']}"
                 else:
                     yield from self._one_outcome(process, row, now)
         told = {tuple(line["recovered"]): line for line in self._last.log if "recovered" in line}
-        due = {_name(row) for row in self.evidence.processes[-2].store["calls"] if _is_open(row)}
+        due = {name_of(row) for row in self.evidence.processes[-2].store["calls"] if is_open(row)}
         if due != set(told) and self._last.logged("accounted"):
             yield f"recovered() told of {sorted(told)} and not of {sorted(due)}"
         for name, line in told.items():
@@ -132,7 +127,9 @@ class Judge:
     def _can_be_recovered(self, at_kill: Process, row: Row) -> bool:
         """Its session lives, and it has a task, or a stream with a cursor to resume by."""
         session = (row["slot"], row["incarnation"])
-        lives = any((s["slot"], s["incarnation"]) == session and not s["ended_at"] for s in at_kill.store["sessions"])
+        lives = any(
+            (s["slot"], s["incarnation"]) == session and not s["ended_at"] for s in at_kill.store["sessions"]
+        )
         if not lives or self.evidence.case.lifecycle == "lost":
             return False
         if row["task_open"]:
@@ -145,19 +142,11 @@ class Judge:
     def _executions(self) -> Iterator[str]:
         """The ledger of the guard and that of the server do not contradict each other."""
         for part, plan in self._plans.items():
-            ran, rows = self.witness.ran[self._label(part)], self._rows_of(part, self._last)
-            outcomes = Counter(row["outcome"] for row in rows)
-            surely = min(1, outcomes["completed"] + outcomes["recovered"])
-            possible = any(outcome != "not_executed" for outcome in outcomes)
-            if ran < surely:
-                yield f"{part} did not run: {dict(outcomes)}"
-            if ran and not possible and plan.tool != "look":  # whose row is written behind
-                yield f"{part} ran {ran} times: {dict(outcomes) or 'no row'}"
-            if ran > 1 and plan.tool != "look":
-                yield f"{part} ran {ran} times: {dict(outcomes)}"
+            label = self._label(part)
+            yield from contradictions(plan, label, self._last.store["calls"], self.witness.ran[label])
             for process in self.evidence.processes:
                 for line in process.log:
-                    if line.get("answered") == part and line["text"] != plan.right(self._label(part)):
+                    if line.get("answered") == part and line["text"] != plan.right(label):
                         yield f"{part} was given a wrong answer: {line['text']!r}"
 
     def _repeats(self) -> Iterator[str]:
@@ -226,13 +215,27 @@ class Judge:
                     yield f"asked {times} times: {question}"
 
 
+def contradictions(plan: Planned, label: str, calls: Sequence[Row], ran: int) -> Iterator[str]:
+    """Between how often the server says that it ran a call, and what the rows in the guard's ledger say of it."""
+    digest = plan.digest(label).hex()
+    outcomes = Counter(row["outcome"] for row in calls if row["arguments_digest"] == digest)
+    if ran < min(1, outcomes["completed"] + outcomes["recovered"]):
+        yield f"{label} did not run: {dict(outcomes)}"
+    if plan.tool == "look":  # it may run again, and its row is written behind
+        return
+    if ran and not any(outcome != "not_executed" for outcome in outcomes):
+        yield f"{label} ran {ran} times: {dict(outcomes) or 'no row'}"
+    if ran > 1:
+        yield f"{label} ran {ran} times: {dict(outcomes)}"
+
+
 def judge_all(evidence: Sequence[Evidence], witness: Witness) -> list[KillVerdict]:
     return [Judge(one, witness).judge() for one in evidence]
 
 
-def _name(row: Row) -> tuple[int, int, int]:
+def name_of(row: Row) -> tuple[int, int, int]:
     return row["slot"], row["incarnation"], row["wire_id"]
 
 
-def _is_open(row: Row) -> bool:
+def is_open(row: Row) -> bool:
     return row["outcome"] is None or bool(row["task_open"])

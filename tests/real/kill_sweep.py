@@ -30,7 +30,7 @@ from .kill_judge import KillVerdict, Witness, judge_all
 from .peers import HERE, ROOT, VENVS, Peer, _port_told
 from .sweep import trust_little
 
-LIFECYCLES = tuple(PLANS)
+LIFECYCLES = tuple(name for name in PLANS if name != "mixed")
 
 
 @contextmanager
@@ -162,7 +162,9 @@ def tell(verdicts: Sequence[KillVerdict], points: dict[str, int], seconds: float
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.real.kill_sweep", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.real.kill_sweep", description=__doc__.partition("\n")[0]
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--all", action="store_true", help="every point, before and after")
     what.add_argument("--sample", type=int, metavar="N", help="N cases of each lifecycle")

@@ -55,9 +55,7 @@ async def _run(context: Any, name: str, arguments: dict[str, Any]) -> str:
             await context.session.send_progress_notification(token, step, n, related_request_id=mine)
     if name == "ask":
         message = types.SamplingMessage(role="user", content=types.TextContent(type="text", text=label))
-        said = await context.session.create_message(
-            [message], max_tokens=9, related_request_id=context.request_id
-        )
+        said = await context.session.create_message([message], max_tokens=9, related_request_id=context.request_id)
         return f"ask {label} {said.content.text}"
     return f"{name} {label}"
 
