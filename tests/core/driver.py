@@ -225,10 +225,13 @@ class Driver:
     ) -> list[Action]:
         """The guard's own `initialize` is answered, its `initialized` taken, and what it restores granted."""
         actions = self.reopened(session_id, **changed)
-        while restoring := [m for m in RESTORED if self.is_waited_for(m)]:
-            peer = self.sent(restoring[0])
-            actions += peer.answer({"tools": tools or []} if restoring[0] == "tools/list" else {})
+        while waiting := [o for o in self.orders.values() if isinstance(o, Post) and self._restores(o)]:
+            granted: JSON = {"tools": tools or []} if waiting[0].message["method"] == "tools/list" else {}
+            actions += self.peer(waiting[0].stream).answer(granted)
         return actions
+
+    def _restores(self, order: Post) -> bool:
+        return order.connection in self.open and order.message.get("method") in RESTORED
 
     def reopened(self, session_id: str | None = "session-two", **changed: Any) -> list[Action]:
         """The same, but nothing is restored yet."""

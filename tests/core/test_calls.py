@@ -721,3 +721,11 @@ def test_requests_that_wait_for_initialized_are_counted() -> None:
     driver.call("one")
     driver.call("two")
     assert driver.machine.queued == 2
+
+
+@pytest.mark.parametrize("arguments", [{"n": 1}, None])
+def test_the_call_key_is_copied_into_an_argument_where_the_user_says_so(arguments: Any) -> None:
+    driver = Driver(GuardPolicy(call_key_argument={"ch*": "idempotency_key"})).opened()
+    call = driver.request("tools/call", {"name": "charge", "arguments": arguments})
+    assert isinstance(call.order, Post)
+    assert call.order.message["params"]["arguments"] == {**(arguments or {}), "idempotency_key": "key-2"}

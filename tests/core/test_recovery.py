@@ -710,3 +710,52 @@ def test_a_session_of_the_host_s_own_is_not_brought_to_where_the_old_one_was(dri
     driver.opened("session-two")
     driver.call("b").refuse(404)
     assert "logging/setLevel" not in methods(driver.reinitialized("session-three"))
+
+
+def test_what_was_granted_is_restored(driver: Driver) -> None:
+    restored(driver)
+    (told,) = reports(driver.reinitialized(tools=[CHARGE, LOOK]), Reinitialized)
+    assert (told.changed, told.not_restored) == ((), ())
+
+
+def test_an_initialized_of_the_host_s_while_the_session_is_lost_goes_nowhere(driver: Driver) -> None:
+    driver.call().refuse(404)
+    actions = driver.notify("notifications/initialized")
+    assert not posted(actions)
+    assert state(driver) is SessionState.REINITIALIZING
+
+
+def test_a_late_404_to_a_request_of_the_guard_s_own_is_its_failure_alone(driver: Driver) -> None:
+    driver.call().refuse(404)
+    driver.elapse(TimerKind.DEADLINE, driver.sent("initialize").stream)
+    driver.reinitialized()
+    assert state(driver) is SessionState.LIVE
+
+
+@pytest.mark.parametrize("code", [-32000, -32601])
+def test_a_session_without_an_id_is_never_suspected(code: int) -> None:
+    driver = Driver().opened(session_id=None)
+    actions = driver.call().answer_error(code)
+    assert error_of(actions)["code"] == code
+    assert not posted(actions)
+
+
+def test_a_refusal_while_the_host_opens_a_session_is_an_answer(driver: Driver) -> None:
+    call = driver.call()
+    driver.request("initialize")
+    assert outcomes(call.refuse(400)) == [Outcome.COMPLETED]
+
+
+def test_a_ping_that_failed_while_another_session_is_opened_decides_nothing(driver: Driver) -> None:
+    driver.call("a").refuse(400)
+    ping = driver.sent("ping")
+    driver.request("initialize")
+    assert not posted(ping.refuse(400))
+    assert state(driver) is SessionState.INITIALIZING
+
+
+def test_tools_that_the_host_has_listed_page_by_page_are_all_known(driver: Driver) -> None:
+    driver.listed(CHARGE)
+    driver.request("tools/list", {"cursor": "more"}).answer({"tools": [LOOK]})
+    driver.call().refuse(404)
+    assert reports(driver.reinitialized(tools=[LOOK]), Reinitialized)[0].changed == ("tool charge",)
