@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from mcp_client_guard.core.actions import Save
 from mcp_client_guard.core.model import Grade
 
-from .driver import Driver, evidence
+from .driver import Driver, evidence, of
 
 
 def test_a_priming_event_minted_on_a_resume_is_neither_anchor_nor_cursor() -> None:
@@ -28,3 +29,12 @@ def test_a_priming_event_minted_on_a_resume_is_neither_anchor_nor_cursor() -> No
     assert call.asked == "e1"
     call.accept()
     assert [e.grade for e in evidence(call.event("e2", call.progress(2)))] == [Grade.PROVEN]
+
+
+def test_a_priming_event_whose_id_cannot_be_sent_back_stores_nothing() -> None:
+    driver = Driver().opened()
+    driver.drain(99)
+    call = driver.call()
+    call.accept()
+    assert not of(call.event(" p"), Save)
+    assert of(driver.drain(99), Save) == []
