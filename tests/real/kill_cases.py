@@ -46,9 +46,9 @@ class KillCase:
     def orders(self) -> Iterator[dict[str, Any]]:
         """For each process, what it does and where it dies."""
         kill = {"at": self.at, "after": self.when == "after"}
-        first = [{"does": "recovery"}] if self.lifecycle == "recovery" else []
-        killed = "again" if first else self.lifecycle
-        for serial, order in enumerate([*first, {"does": killed, **kill}, {"does": "again"}], start=1):
+        first: list[dict[str, Any]] = [{"does": "recovery"}] if self.lifecycle == "recovery" else []
+        killed: dict[str, Any] = {"does": "again" if first else self.lifecycle, **kill}
+        for serial, order in enumerate([*first, killed, {"does": "again"}], start=1):
             yield {"process": serial, "case": str(self), "lifecycle": self.lifecycle, "loop": self.loop, **order}
 
 

@@ -167,9 +167,9 @@ class Host:
         with anyio.fail_after(HANGS):
             self.connection = self.guard.connect()
             async with self.connection as (read, write):
-                session = ClientSession(
-                    Spy(read, self.log), write, sampling_callback=self._sampled, message_handler=_ignore
-                )
+                seen: Any = Spy(read, self.log)
+                callbacks: Any = {"sampling_callback": self._sampled, "message_handler": _ignore}
+                session = ClientSession(seen, write, **callbacks)
                 async with session:
                     self.session = session
                     await session.initialize()
@@ -219,7 +219,8 @@ class Host:
     async def _send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """A request that not every SDK has a class for."""
         if not hasattr(self.session, "_dispatcher"):
-            return (await self.session.send_request(Raw(method=method, params=params), RawResult)).model_dump()
+            sent: RawResult = await self.session.send_request(Raw(method=method, params=params), RawResult)
+            return sent.model_dump()
         # SDK 2.x knows no tasks: its `send_request` refuses their results.
         options: dict[str, Any] = {}
         self.session._stamp({"method": method, "params": params}, options)

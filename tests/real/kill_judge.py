@@ -1,4 +1,4 @@
-"""Judges a case of the kill sweep: what the processes said, what is in the store, and what the server wrote down."""
+"""Judges a case of the kill sweep: what the processes said, what is in the store, what the server wrote down."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ class Judge:
             if line["outcome"] != final[name]["outcome"]:
                 yield f"recovered() said {line['outcome']}, and the ledger {final[name]['outcome']}"
             part = self._part_of(final[name])
-            if line["outcome"] == "recovered" and part is not None:
-                if line["answer"] != self._plans[part].right(self._label(part)):
-                    yield f"recovered with a wrong answer: {line['answer']!r}"
+            right = None if part is None else self._plans[part].right(self._label(part))
+            if line["outcome"] == "recovered" and right is not None and line["answer"] != right:
+                yield f"recovered with a wrong answer: {line['answer']!r}"
 
     def _one_outcome(self, at_kill: Process, row: Row, now: Row) -> Iterator[str]:
         self.found.update(["open", now["outcome"]])

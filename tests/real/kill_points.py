@@ -67,7 +67,7 @@ def install(points: Points) -> None:
         def close(self) -> None:
             points.around("sql close", super().close)
 
-    sqlite3.connect = functools.partial(sqlite3.connect, factory=Connection)
+    setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Connection))
     for name in FILE_CALLS:
         if hasattr(os, name):
             setattr(os, name, _pointed(points, f"os {name}", getattr(os, name)))

@@ -1,4 +1,4 @@
-"""More of what a store must stand: a second owner, five Guards in one process, ten kills in a row, another user."""
+"""More of what a store must stand: a second owner, five Guards on one file, ten kills in a row, another user."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from .hosts import SDK
 from .kill_cases import Evidence, KillCase, carry_out_case
 from .kill_child import PLANS
 from .kill_judge import KillVerdict, Witness, judge_all
-from .peers import HERE, ROOT, VENVS, Peer, _port_told
+from .peers import HERE, VENVS, Peer, _port_told
 from .sweep import trust_little
 
 LIFECYCLES = tuple(name for name in PLANS if name != "mixed")
@@ -174,11 +174,11 @@ def main() -> int:
     parser.add_argument("--loop", choices=("asyncio", "trio"), default="asyncio")
     parser.add_argument("--workers", type=int)
     given = parser.parse_args()
-    began = time.monotonic()
+    began, points = time.monotonic(), dict[str, int]()
     with workers(given.workers) as started:
         if given.case:
             evidence = started.carry_out([KillCase.parse(name) for name in given.case])
-            verdicts, points = judge_all(evidence, started.witness()), {}
+            verdicts = judge_all(evidence, started.witness())
         else:
             verdicts, points = sweep(
                 started, number=given.sample, seed=given.seed, lifecycles=given.lifecycles, loop=given.loop
