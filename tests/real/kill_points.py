@@ -67,7 +67,8 @@ def install(points: Points) -> None:
         def close(self) -> None:
             points.around("sql close", super().close)
 
-    setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Connection))
+    connect: Any = functools.partial(sqlite3.connect, factory=Connection)
+    sqlite3.connect = connect
     for name in FILE_CALLS:
         if hasattr(os, name):
             setattr(os, name, _pointed(points, f"os {name}", getattr(os, name)))
