@@ -69,10 +69,7 @@ class Outcomes(ABC):
                 self.shared.begin(call.digest, call)
             if call.named:
                 self._name(call)
-        headers = dict(call.sent.headers) if call.sent is not None else {}
-        if call.sendings > 1 and not call.stateless:
-            # The host stamped the version of the session that is gone.
-            headers.pop("mcp-protocol-version", None)
+        headers = call.sent.headers if call.sent is not None else {}
         message = to_wire(call.message, call, self.policy.call_key_argument_of(call.tool))
         self.streams.post_call(call, message, headers, delay)
 

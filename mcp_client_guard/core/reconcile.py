@@ -61,12 +61,14 @@ class Reconciling(Repeats):
         """A request of the guard's own will get no answer."""
         ...
 
-    def in_doubt(self, call: Call, reason: str) -> None:
-        """The request may have run, and its stream is over."""
+    def in_doubt(self, call: Call, reason: str, *, again: bool = True) -> None:
+        """The request may have run, and its stream is over. Not `again`: another sending would fare no better."""
         if not call.in_flight:
             return
         if call.own not in (None, Own.HEIR):
             self._own_failed(call, reason)
+        elif not again:
+            self._tell_in_doubt(call, reason)
         else:
             self._strand(Stranded(call, reason, Ran.MAYBE))
 

@@ -195,7 +195,8 @@ class Registry:
 
     def _post(self, stream: Stream, message: JSON, headers: Mapping[str, str], delay: Delay = NO_DELAY) -> None:
         stream.message = message
-        stream.headers = {**self.session.headers(stream.method), **headers}
+        # Ours win: after a re-initialization the host still stamps the version of the first session.
+        stream.headers = {**headers, **self.session.headers(stream.method)}
         self._post_again(stream, delay)
 
     def _post_again(self, stream: Stream, delay: Delay) -> None:

@@ -146,7 +146,7 @@ class Streams(Closing):
             return
         why = f"an answer larger than max_event_size ({told.limit} bytes)"
         if stream.call is not None:
-            self.calls.in_doubt(stream.call, why)
+            self.calls.in_doubt(stream.call, why, again=False)
         if stream.kind is StreamKind.STANDALONE:
             self._break(stream, why)
         else:

@@ -51,6 +51,7 @@ from mcp_client_guard.core.report import Event
 from mcp_client_guard.stores import Claim
 
 from . import http, retry
+from .exchange import BodyTooLarge, Exchange
 from .inbox import Inbox
 from .saving import GROUP, Saving, said
 from .sse import EventReader, EventTooLarge, parse_json
@@ -66,24 +67,6 @@ _REFUSAL_SECONDS = 5.0
 _CLOSING_SECONDS = 0.3
 
 _TRUTH = {"true": True, "false": False}
-
-
-class BodyTooLarge(Exception):
-    """A body is larger than the bound."""
-
-
-@define(eq=False, repr=False)
-class Exchange:
-    """One HTTP request and its response."""
-
-    order: Post | Get
-    scope: anyio.CancelScope = field(factory=anyio.CancelScope)
-    last_byte: float = 0.0
-    begun: bool = False
-    answered: bool = False
-    lingering: bool = False
-    paused: bool = False
-    """The host is behind, so that nothing is read: no byte can come."""
 
 
 @define(eq=False, repr=False)

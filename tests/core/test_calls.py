@@ -662,9 +662,15 @@ def test_a_notification_answered_under_another_session_id_loses_the_session(driv
     assert not peer.is_open
 
 
-def test_the_host_s_headers_come_last_and_ours_with_them(driver: Driver) -> None:
-    call = driver.request("tools/list", mcp_protocol_version="2025-06-18")
-    assert call.order.headers == {"mcp-session-id": SESSION, "mcp-protocol-version": "2025-06-18"}
+def test_the_host_s_headers_go_along_but_the_session_s_version_counts(driver: Driver) -> None:
+    """After a re-initialization the host still stamps the version that it agreed on with the first session."""
+    stamped = {"mcp_protocol_version": "2025-11-25", "mcp_name": "charge"}
+    assert driver.request("tools/list", **stamped).order.headers["mcp-protocol-version"] == "2025-11-25"
+    driver.request("ping").refuse(404)
+    driver.reinitialized("session-two", protocolVersion="2025-06-18")
+    call = driver.request("tools/list", **stamped)
+    wanted = {"mcp-session-id": "session-two", "mcp-protocol-version": "2025-06-18", "mcp-name": "charge"}
+    assert call.order.headers == wanted
 
 
 def test_params_that_are_no_object_are_passed_on(driver: Driver) -> None:

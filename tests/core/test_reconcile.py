@@ -526,3 +526,11 @@ def test_a_better_answer_makes_a_suspicion_void(driver: Driver, then: str) -> No
     actions = driver.sent("ping").answer({}) if then == "ping answered" else driver.sent("ping").refuse(404)
     assert outcomes(actions) == []
     assert not [m for m in delivered(actions) if m.get("id") == call.host_id]
+
+
+def test_an_answer_too_large_is_not_asked_for_again_for_it_would_be_too_large_again(driver: Driver) -> None:
+    listing = driver.request("tools/list")
+    listing.accept(events=False)
+    actions = listing.too_large()
+    assert in_doubt(actions)
+    assert not of(actions, Post)
