@@ -107,6 +107,9 @@ class Judge:
                 else:
                     yield from self._one_outcome(process, row, now)
         told = {tuple(line["recovered"]): line for line in self._last.log if "recovered" in line}
+        settled = {name for process in self.evidence.processes for name in map(tuple, process.logged("recovered"))}
+        left = {name_of(r) for p in self.evidence.processes[:-1] for r in p.store["calls"] if is_open(r)}
+        self.found["untold"] += len(left - settled)  # the process that settled them died before it could say so
         due = {name_of(row) for row in self.evidence.processes[-2].store["calls"] if is_open(row)}
         if due != set(told) and self._last.logged("accounted"):
             yield f"recovered() told of {sorted(told)} and not of {sorted(due)}"

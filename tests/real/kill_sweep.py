@@ -135,7 +135,18 @@ def _chosen(points: dict[str, int], loop: str, number: int | None, rng: random.R
 
 def table(verdicts: Sequence[KillVerdict], points: dict[str, int]) -> str:
     """One row for each lifecycle."""
-    columns = ("cases", "killed", "open", "recovered", "in_doubt", "not_executed", "refused", "attached", "FAULTY")
+    columns = (
+        "cases",
+        "killed",
+        "open",
+        "recovered",
+        "in_doubt",
+        "not_executed",
+        "refused",
+        "attached",
+        "untold",
+        "FAULTY",
+    )
     rows: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         case = KillCase.parse(verdict.case)

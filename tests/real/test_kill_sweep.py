@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,32 @@ import pytest
 
 from .kill_cases import KillCase
 from .kill_judge import KillVerdict
+from .kill_points import Points
 from .kill_scenarios import Scenario, another_user, five_guards, restart_loop, second_owner
 from .kill_sweep import LIFECYCLES, Workers, sweep, table, workers
 
 SEED = 12
 EACH = 4
+
+
+def test_every_case_comes_back_from_its_name() -> None:
+    for name in ("lost/asyncio/57/after", "recovery/trio/0/before"):
+        assert str(KillCase.parse(name)) == name
+
+
+@pytest.mark.parametrize(("after", "done"), [(False, b"1"), (True, b"12")], ids=["before", "after"])
+def test_a_process_dies_right_before_or_right_after_its_point(after: bool, done: bytes) -> None:
+    end, begin = os.pipe()
+    child = os.fork()
+    if not child:
+        points = Points(2, after)
+        for operation in (b"1", b"2", b"3"):
+            points.around("write", lambda data=operation: os.write(begin, data))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert os.read(end, 9) == done
+    os.close(end)
+    os.close(begin)
 
 
 @pytest.fixture(scope="module")
