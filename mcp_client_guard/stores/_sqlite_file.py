@@ -67,6 +67,8 @@ class OpenFile:
                 _make(path)
             _examine(path)
             self._stat = os.lstat(path)
+            self.log_is_suspect = os.path.lexists(f"{path}-wal")
+            """A flush of the log may have failed, here or in the process that left it."""
             self.db = connect(path, "mode=rw")
             try:
                 _prepare(self.db, path)
@@ -85,6 +87,23 @@ class OpenFile:
             same = False
         if not same:
             raise StoreDamaged(f"{self._path} was removed or replaced while open: close its Guards first")
+
+    def flush_log_anew(self) -> None:
+        """Write what the log holds over itself, and flush it; while nobody else can write to it.
+
+        A system tells of a failed flush once, and from then on takes what it holds for written. So the next
+        flush would succeed with a gap before what it flushed, at which SQLite stops after a power loss.
+        """
+        with suppress(FileNotFoundError):
+            log = os.open(f"{self._path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                done = 0
+                while part := os.pread(log, 1 << 20, done):
+                    done += os.pwrite(log, part, done)
+                os.fsync(log)
+            finally:
+                os.close(log)  # SQLite has no lock on this file that would go with it
+        self.log_is_suspect = False
 
     def close(self) -> None:
         """The connection first: closing it writes."""

@@ -27,6 +27,13 @@ from mcp_client_guard.stores._wake import Waiter
 NORMAL, FULL = 1, 2
 """Values of `PRAGMA synchronous`: with a log, NORMAL survives the process, FULL also a power loss."""
 
+LOG_PAGES = 1000
+"""When the log goes into the file. Only in a group that is flushed: SQLite flushes the log before it does that,
+and in a group that is not, it would tell nobody that it could not."""
+
+UNFLUSHED = 200
+"""Groups in a row that are not flushed."""
+
 
 class Writer:
     """Carries out the jobs of one file. Everything but `submit` and `do` runs in its thread."""
@@ -38,6 +45,7 @@ class Writer:
         self._running = False
         self._file: OpenFile | None = None
         self._synchronous: int | None = None
+        self._unflushed = 0
         self._owners: set[Ownership] = set()
 
     async def do(self, job: Job) -> None:
@@ -103,7 +111,7 @@ class Writer:
                 job.error = StoreOwnershipLost(f"key {job.ownership.key!r} was released: connect again")
         try:
             if admitted:
-                self._commit(admitted, FULL if any(job.durable for job in admitted) else NORMAL)
+                self._commit(admitted, self._how_safe(admitted))
         except Exception as wrong:
             for job in admitted:
                 job.error = job.error or translate(wrong, self._path, job.doing)
@@ -111,6 +119,13 @@ class Writer:
         for ownership in {job.ownership for job in admitted}:
             if ownership.sent >= ownership.limits.slack:
                 self._prune(ownership)
+
+    def _how_safe(self, jobs: Sequence[GroupJob]) -> int:
+        if any(job.durable for job in jobs) or self._unflushed >= UNFLUSHED:
+            self._unflushed = 0
+            return FULL
+        self._unflushed += 1
+        return NORMAL
 
     def _commit(self, jobs: Sequence[GroupJob], synchronous: int) -> None:
         with self._transaction(synchronous) as db:
@@ -142,12 +157,17 @@ class Writer:
         db = self._file.db
         if synchronous != self._synchronous:  # cannot be changed within a transaction
             db.execute(f"PRAGMA synchronous = {synchronous}")
+            db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES if synchronous == FULL else 0}")
             self._synchronous = synchronous
         db.execute("BEGIN IMMEDIATE")
         try:
+            if self._file.log_is_suspect:
+                self._file.flush_log_anew()
             yield db
             db.execute("COMMIT")
-        except BaseException:
+        except BaseException as wrong:
+            if isinstance(wrong, sqlite3.OperationalError):
+                self._file.log_is_suspect = True
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
@@ -155,7 +175,7 @@ class Writer:
     def _prune(self, ownership: Ownership) -> None:
         """After the tasks were woken, so that no write waits for it. On a full disk, another time."""
         ownership.sent = 0
-        with suppress(sqlite3.Error), self._transaction(NORMAL) as db:
+        with suppress(sqlite3.Error, OSError), self._transaction(NORMAL) as db:
             if ownership.in_force(db):
                 rows.prune(db, ownership.key, ownership.limits, time.time())
 

@@ -110,8 +110,12 @@ class Other:
     def kill(self) -> str:
         """SIGKILL. Returns what it had said and nobody had read."""
         self._process.kill()
-        out, _ = self._process.communicate(timeout=60)
-        return out
+        out = self._process.stdout
+        assert out is not None
+        # Not by `communicate`, which passes over what `line` has read ahead.
+        said: str = "" if out.closed else out.read()
+        self._process.communicate(timeout=60)
+        return said
 
 
 PREAMBLE = """

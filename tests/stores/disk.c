@@ -183,7 +183,7 @@ ssize_t write(int fd, const void *data, size_t size) {
     int function(int fd) {                                                                                 \
         pthread_mutex_lock(&lock);                                                                         \
         const char *name = name_of(fd);                                                                    \
-        int result = name != NULL && fails(0) ? -1 : REAL(function)(fd);                                    \
+        int result = name == NULL ? REAL(function)(fd) : fails(1) ? -1 : 0;                                \
         if (name != NULL) record(result == 0 ? 'S' : 'F', name, "", 0, NULL, 0);                           \
         pthread_mutex_unlock(&lock);                                                                       \
         return result;                                                                                     \

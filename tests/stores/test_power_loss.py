@@ -28,15 +28,10 @@ ONE_LOOP = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it does not 
 WORKLOAD = """
 import json, os
 from mcp_client_guard.core.model import TaskEnded
-from mcp_client_guard.stores import _sqlite_file, _sqlite_writer
+from mcp_client_guard.stores import _sqlite_writer
 from tests.stores.records import replied, task
 
-connect = _sqlite_file.connect
-def with_small_log(path, how):
-    db = connect(path, how)
-    db.execute("PRAGMA wal_autocheckpoint = 12")  # so that the log goes into the file, and begins anew, often
-    return db
-_sqlite_file.connect = with_small_log
+_sqlite_writer.LOG_PAGES = 12  # so that the log goes into the file, and begins anew, often
 _sqlite_writer.FULL = int(args[0])
 
 marks = os.open(os.path.join(os.path.dirname(path), "acknowledged"), os.O_WRONLY | os.O_CREAT, 0o600)

@@ -1,3 +1,4 @@
+# ruff: noqa: ASYNC240 - small files, and nobody else in the loop
 """SQLiteStore: groups share flushes, and neither a cancelled write nor a full disk harms another."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from mcp_client_guard._errors import StoreDamaged, StoreOwnershipLost, StoreWriteError
-from mcp_client_guard.stores import _sqlite_file
+from mcp_client_guard.stores import _sqlite_file, _sqlite_writer
 from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
 from tests.stores.conftest import Commits, Other
 from tests.stores.records import SECRET, opened, sent, settled
@@ -69,6 +70,24 @@ async def test_a_durable_write_is_flushed_and_another_is_not(path: Path, commits
     await claim.write(1, [settled(1)])
     await claim.write(1, [sent(2)], durable=True)
     assert commits.synchronous == [FULL, NORMAL, NORMAL, FULL]
+    await claim.release()
+
+
+@pytest.mark.anyio
+async def test_the_log_goes_into_the_file_with_a_flush_and_there_is_one_in_the_end(
+    path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little is durable, the log does not grow for ever."""
+    monkeypatch.setattr(_sqlite_writer, "LOG_PAGES", 1)
+    monkeypatch.setattr(_sqlite_writer, "UNFLUSHED", 4)
+    (claim,) = await owned(path, "orders")  # takes one write
+    commits.synchronous.clear()
+    sizes = []
+    for wire_id in range(9):
+        await claim.write(1, [sent(wire_id, tool="x" * 5000)])
+        sizes.append(path.stat().st_size)
+    assert commits.synchronous == [NORMAL] * 3 + [FULL] + [NORMAL] * 4 + [FULL]
+    assert sizes[0] == sizes[2] < sizes[3] == sizes[7] < sizes[8]
     await claim.release()
 
 
