@@ -201,13 +201,13 @@ class Guard:
     async def _take_over(self, connection: Connection, claim: Claim) -> None:
         """The first connection under the key goes on where the last owner of it has left off."""
         sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
-        self._shared = SharedLedger()
+        self._shared = SharedLedger(self._shared.consents)
         self._shared.restore(calls, time.time(), anyio.current_time())
         heritage = heritage_of(sessions, calls, http.origin_of(self.url), self.principal)
         left = settle_others(calls, heritage)
         for slot, record in left:
             await claim.write(slot, [record])
-        self._recovered = {(slot, r.incarnation, r.wire_id) for slot, r in left if isinstance(r, CallSettled)}
+        self._recovered |= {(slot, r.incarnation, r.wire_id) for slot, r in left if isinstance(r, CallSettled)}
         if heritage is not None:
             self._recovered |= {(heritage.slot, heir.incarnation, heir.wire_id) for heir in heritage.heirs}
             connection.inherit(heritage)

@@ -59,21 +59,22 @@ class Named:
 class SharedLedger:
     """One for each key. Every `Machine` under that key is given the same one."""
 
+    consents: dict[str, None] = field(factory=dict)
+    """The call keys of which one repeat is allowed."""
     names: dict[str, Named] = field(factory=dict, init=False)
     _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
-    _consents: dict[str, None] = field(factory=dict, init=False)
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
 
     def consent(self, call_key: str) -> None:
         """The user allows one repeat of the call with this key."""
-        self._consents[call_key] = None
-        _bound(self._consents)
+        self.consents[call_key] = None
+        _bound(self.consents)
 
     def consented(self, call_key: str) -> bool:
         """Whether there is such a consent; it is used up by this."""
-        if call_key not in self._consents:
+        if call_key not in self.consents:
             return False
-        del self._consents[call_key]
+        del self.consents[call_key]
         return True
 
     def doubt(self, digest: bytes, doubt: Doubt) -> None:
