@@ -1,0 +1,277 @@
+"""What a user says of calls in doubt: the hook, consent, names; and what the next process is told of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mcp_client_guard import (
+    Fail,
+    Guard,
+    GuardPolicy,
+    InDoubtCall,
+    Outcome,
+    Reconciler,
+    RepeatRefused,
+    RequestFailed,
+    Resend,
+    Resolve,
+    SQLiteStore,
+)
+from mcp_client_guard._connection import Connection
+from mcp_client_guard._messages import plain_codec
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+
+from .hosts import LIMIT, Answer, PlainHost, plain_answer
+
+pytestmark = pytest.mark.anyio
+
+
+class Cutting(ScriptedMcp):
+    """`charge` runs and its connection is reset, as often as told; then it answers. Other tools answer."""
+
+    def __init__(self, cuts: int = 1, **parts: Any) -> None:
+        super().__init__(tools=("charge", "find_charge"), **parts)
+        self.cuts = cuts
+        self.ran: list[Any] = []
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        if request.json["params"]["name"] != "charge":
+            await super().call(request, reply)
+            return
+        self.ran.append(request.json["params"]["_meta"]["io.github.mcp-client-guard/call-key"])
+        if self.cuts:
+            self.cuts -= 1
+            await reply.play(How.RST)
+        else:
+            await reply.json(tool_result(request.rpc_id, f"charged {len(self.ran)}"))
+
+
+@asynccontextmanager
+async def connected(guard: Guard) -> AsyncIterator[PlainHost]:
+    host = PlainHost()
+    async with Connection(guard, plain_codec) as (host.read, host.write), anyio.create_task_group() as tasks:
+        tasks.start_soon(host.listen)
+        await host.start()
+        yield host
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def served(mcp: ScriptedMcp, **options: Any) -> AsyncIterator[tuple[Guard, PlainHost]]:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server:
+            guard = Guard(server.url, **options)
+            async with connected(guard) as host:
+                yield guard, host
+
+
+# --- the hook ---------------------------------------------------------------------------------------
+
+
+async def test_the_hook_asks_the_server_and_its_result_is_the_answer() -> None:
+    seen: list[InDoubtCall] = []
+
+    async def look(call: InDoubtCall, server: Reconciler) -> Resolve:
+        seen.append(call)
+        return Resolve(await server.call_tool("find_charge", {"reference": call.call_key}))
+
+    mcp = Cutting()
+    async with served(mcp, reconcile=look) as (guard, host):
+        assert await host.call(cents=5) == Answer("find_charge")
+        row = (await guard.calls())[-2]
+    assert len(mcp.ran) == 1
+    assert (seen[0].tool, seen[0].arguments, seen[0].call_key) == ("charge", {"cents": 5}, mcp.ran[0])
+    assert (row.tool, row.call_key) == ("charge", mcp.ran[0])
+
+
+async def test_the_hook_may_have_it_sent_again_under_the_same_call_key() -> None:
+    async def again(call: InDoubtCall, server: Reconciler) -> Resend:
+        return Resend()
+
+    mcp = Cutting()
+    async with served(mcp, reconcile=again) as (_, host):
+        assert await host.call() == Answer("charged 2")
+    assert mcp.ran[0] == mcp.ran[1]
+
+
+async def test_the_hook_s_own_words_reach_the_caller_and_the_call_stays_in_doubt() -> None:
+    async def sorry(call: InDoubtCall, server: Reconciler) -> Fail:
+        return Fail("ask the bank")
+
+    async with served(Cutting(), reconcile=sorry) as (_, host):
+        answer = await host.call()
+    assert (answer.text, answer.is_error) == ("ask the bank", True)
+    assert answer.doubt is not None
+
+
+async def no_opinion(call: InDoubtCall, server: Reconciler) -> None:
+    return None
+
+
+async def raises(call: InDoubtCall, server: Reconciler) -> None:
+    raise LookupError("secret")
+
+
+async def raises_what_the_server_says(call: InDoubtCall, server: Reconciler) -> None:
+    await server.request("no/such/method")
+
+
+async def never_answers(call: InDoubtCall, server: Reconciler) -> None:
+    await anyio.sleep_forever()
+
+
+async def says_nonsense(call: InDoubtCall, server: Reconciler) -> Any:
+    return "again"
+
+
+@pytest.mark.parametrize(
+    ("hook", "why"),
+    [
+        (no_opinion, "connection was lost"),
+        (raises, "LookupError"),
+        (raises_what_the_server_says, RequestFailed.__name__),
+        (never_answers, "did not answer in time"),
+        (says_nonsense, "TypeError"),
+    ],
+)
+async def test_a_hook_that_says_nothing_of_use_leaves_the_call_in_doubt(hook: Any, why: str) -> None:
+    mcp = Cutting()
+    seconds = 0.05 if hook is never_answers else LIMIT
+    async with served(mcp, reconcile=hook, policy=GuardPolicy(reconcile_timeout=seconds)) as (_, host):
+        answer = await host.call()
+    assert answer.doubt is not None
+    assert why in answer.doubt.reason
+    assert "secret" not in answer.text
+    assert len(mcp.ran) == 1
+
+
+async def test_leaving_while_the_hook_thinks_ends_it() -> None:
+    ended = []
+
+    async def thinks(call: InDoubtCall, server: Reconciler) -> None:
+        try:
+            asked.set()
+            await anyio.sleep_forever()
+        finally:
+            ended.append(True)
+
+    asked = anyio.Event()
+    async with served(Cutting(), reconcile=thinks) as (guard, host):
+        await host.post("tools/call", {"name": "charge", "arguments": {}})
+        await asked.wait()
+    assert ended == [True]
+    assert [c.outcome for c in await guard.calls()][-1] is Outcome.IN_DOUBT
+
+
+# --- repeats and consent ----------------------------------------------------------------------------
+
+
+async def test_a_repeat_is_refused_on_another_connection_until_the_user_consents() -> None:
+    mcp = Cutting()
+    async with served(mcp) as (guard, host):
+        first = await host.call(cents=5)
+        assert first.doubt is not None
+        async with connected(guard) as other:
+            again = await other.call(cents=5)
+            assert again.doubt == first.doubt
+            assert len(mcp.ran) == 1
+            assert (await other.call(cents=6)).text == "charged 2"  # not the same call
+            guard.consent(first.doubt.call_key)
+            assert (await other.call(cents=5)).text == "charged 3"
+        assert [c.repeats for c in await guard.calls() if c.call_key == first.doubt.call_key] == [1]
+
+
+async def test_a_repeat_is_refused_in_the_next_process_and_a_consent_before_connecting_counts(
+    tmp_path: Path,
+) -> None:
+    mcp, told = Cutting(), []
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server:
+            for _ in range(2):
+                guard = Guard(server.url, store=SQLiteStore(tmp_path / "a.db"), on_event=told.append)
+                async with connected(guard) as host:
+                    answer = await host.call(cents=5)
+                    assert answer.doubt is not None
+            assert len(mcp.ran) == 1
+            assert [e for e in told if isinstance(e, RepeatRefused)] == [RepeatRefused("charge", mcp.ran[0])]
+            guard = Guard(server.url, store=SQLiteStore(tmp_path / "a.db"))
+            guard.consent(mcp.ran[0])
+            async with connected(guard) as host:
+                assert (await host.call(cents=5)).text == "charged 2"
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+async def test_a_named_call_is_sent_once_and_answered_from_the_store_in_the_next_process(tmp_path: Path) -> None:
+    mcp = Cutting(cuts=0)
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server:
+            for _ in range(3):
+                guard = Guard(server.url, store=SQLiteStore(tmp_path / "a.db"))
+                async with connected(guard) as host:
+                    with guard.call_key("order-17"):
+                        assert (await host.call(cents=5)).text == "charged 1"
+    assert mcp.ran == ["order-17"]
+    kept = [c for c in await guard.calls() if c.named]
+    assert [(c.call_key, c.repeats, c.answer is not None) for c in kept] == [("order-17", 2, True)]
+
+
+async def test_a_name_in_meta_is_the_same_name_and_other_arguments_are_refused() -> None:
+    mcp = Cutting(cuts=0)
+    async with served(mcp) as (_, host):
+
+        async def named(cents: int) -> Answer:
+            meta = {"io.github.mcp-client-guard/call-key": "order-17"}
+            params = {"name": "charge", "arguments": {"cents": cents}, "_meta": meta}
+            return plain_answer(await host.request("tools/call", params))
+
+        assert [(await named(5)).text, (await named(5)).text] == ["charged 1", "charged 1"]
+        assert (await named(6)).code == -31905
+    assert mcp.ran == ["order-17"]
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"), Guard("http://x/mcp").call_key(""):
+        pass
+
+
+# --- the next process -------------------------------------------------------------------------------
+
+
+async def test_what_a_dead_process_left_is_accounted_for_and_its_session_gone_on_with(tmp_path: Path) -> None:
+    """Death is played by a copy of the store, taken while the call is in flight."""
+    arrived = anyio.Event()
+
+    class Hanging(ScriptedMcp):
+        async def call(self, request: Request, reply: Reply) -> None:
+            arrived.set()
+            await anyio.sleep_forever()
+
+    living, dead = tmp_path / "living.db", tmp_path / "dead.db"
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Hanging()) as server:
+            async with connected(Guard(server.url, store=SQLiteStore(living))) as host:
+                await host.post("tools/call", {"name": "charge", "arguments": {}})
+                await arrived.wait()
+                copy(living, dead)
+            guard = Guard(server.url, store=SQLiteStore(dead))
+            async with connected(guard):
+                (left,) = await guard.recovered()
+            assert (left.tool, left.outcome) == ("charge", Outcome.IN_DOUBT)
+            assert await guard.recovered() == [left]
+            assert [r.rpc_method for r in server.sent("POST", "initialize")] == ["initialize"]
+            assert not server.sent("DELETE")
+
+
+def copy(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as db, closing(sqlite3.connect(target)) as into:
+        db.backup(into)
+    target.chmod(0o600)
