@@ -13,7 +13,15 @@ import httpx
 import pytest
 from attrs import frozen
 
-from mcp_client_guard import CallSettled, Outcome, RefreshSuggested, Reinitialized, SessionLost
+from mcp_client_guard import (
+    CallSettled,
+    Outcome,
+    RefreshSuggested,
+    Reinitialized,
+    SessionLost,
+    StandaloneUnavailable,
+)
+from mcp_client_guard.core.actions import Delay
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.testing import (
     FakeServer,
@@ -29,6 +37,7 @@ from mcp_client_guard.testing import (
     sse_response,
     tool_result,
 )
+from mcp_client_guard.transports import retry
 
 from .hosts import Answer, PlainHost, Playing, SdkHost, plainly, refuse, run_together
 
@@ -475,44 +484,52 @@ async def test_a_good_answer_from_the_dead_session_that_comes_late_is_still_the_
     assert mcp.ran == {"charge 1": 1, "charge 2": 1}
 
 
-async def test_the_first_attempt_was_refused_a_port_and_the_second_is_under_way_when_the_session_goes(
-    playing: Playing,
+async def test_a_post_on_its_second_attempt_is_under_way_when_the_session_goes(
+    playing: Playing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by killing real servers: such a POST was given up as in doubt, although its answer was to come."""
-    answered = anyio.Event()
-    first, second = anyio.Event(), anyio.Event()
+    """Found by killing real servers: it was given up as in doubt, although its answer was to come."""
+    answered, both_came = anyio.Event(), anyio.Event()
+    came: list[int] = []
+    refused: list[Delay] = []
+
+    def no_wait(delay: Delay) -> float:
+        if delay.attempt == 1:
+            refused.append(delay)
+            if len(refused) == 2:
+                server.listen_again()
+        return 0.0
 
     async def held(request: Request, reply: Reply) -> None:
-        (second if first.is_set() else first).set()
-        await second.wait()
-        mcp.on_call = mcp.call
+        came.append(request.json["params"]["arguments"]["n"])
+        if len(came) == 2:
+            mcp.on_call = after
+            both_came.set()
+        await both_came.wait()
         if request.json["params"]["arguments"]["n"] == 2:
             await answered.wait()
         await reply.status(404)
 
-    async def call(request: Request, reply: Reply) -> None:
-        await reply.json(tool_result(request.rpc_id, mcp.run(request)))
+    async def after(request: Request, reply: Reply) -> None:
+        await mcp.call(request, reply)
         answered.set()
 
-    mcp = Sessions(Death(404), call=held)
-    mcp.call = call  # type: ignore[method-assign]
+    mcp = Sessions(Death(404))
     async with playing(mcp) as (server, host):
+        await know_tools(host)
+        await host.until(lambda: host.of(StandaloneUnavailable))
+        mcp.on_call = held
         server.refuse()
         server.drop_all()
-
-        async def open_again() -> Answer:
-            await anyio.wait_all_tasks_blocked()
-            server.listen_again()
-            return Answer()
-
-        jobs = [lambda: host.call("charge", n=1), lambda: host.call("charge", n=2), open_again]
-        got = await run_together(*jobs)
-        assert got == [Answer("charge 1"), Answer("charge 2"), Answer()]
+        monkeypatch.setattr(retry, "seconds", no_wait)
+        got = await run_together(lambda: host.call("charge", n=1), lambda: host.call("charge", n=2))
+        assert got == [Answer("charge 1"), Answer("charge 2")]
         assert initializes(server) == 2
+    assert sorted(came) == [1, 2]
     assert mcp.ran == {"charge 1": 1, "charge 2": 1}
 
 
-async def test_a_call_that_ran_and_was_lost_is_never_said_not_to_have_run(playing: Playing) -> None:
+@pytest.mark.parametrize("at", ["once", "the call"])
+async def test_a_call_that_ran_and_was_lost_is_never_said_not_to_have_run(playing: Playing, at: str) -> None:
     """Found by killing real servers: sent again by consent, it was then refused for good by sessions that die."""
 
     async def ran_and_cut(request: Request, reply: Reply) -> None:
@@ -521,12 +538,18 @@ async def test_a_call_that_ran_and_was_lost_is_never_said_not_to_have_run(playin
         mcp.gone.update(f"session-{n}" for n in range(100))
         await reply.end(How.RST)
 
-    mcp = Sessions(Death(404), call=ran_and_cut)
+    async def dead(request: Request, reply: Reply) -> None:
+        if at == "once" or request.rpc_method == "tools/call":
+            await reply.status(404)
+        else:
+            await ScriptedMcp.__call__(mcp, request, reply)
+
+    mcp = Sessions(dead, call=ran_and_cut)
     async with playing(mcp) as (_, host):
         await know_tools(host)
         got = await host.call("look", n=1)
         assert got.doubt is not None
-        assert Outcome.IN_DOUBT in outcomes(host)
+        assert outcomes(host)[-1] is Outcome.IN_DOUBT
     assert mcp.ran == {"look 1": 1}
 
 
@@ -596,11 +619,11 @@ async def test_401_until_the_token_changes_runs_nothing_and_costs_no_session(pla
         async with playing(mcp, http_client=client) as (server, host):
             assert await host.call("charge", n=1) == Answer("charge 1")
             mcp.token = "second"
-            before = len(server.requests)
+            before = len(server.sent("POST"))
             for n in (2, 3):
                 got = await host.call("charge", n=n)
                 assert (got.code, got.data["by"], got.data["http_status"]) == (CODE_NOT_EXECUTED, "server", 401)
-            assert len(server.requests) <= before + 2 * 3, "the call, a ping and an initialize each: no storm"
+            assert len(server.sent("POST")) <= before + 2 * 3, "the call, a ping and an initialize each: no storm"
             client.headers["authorization"] = "second"
             assert await host.call("charge", n=4) == Answer("charge 4")
             assert len(mcp.opened) == 1
