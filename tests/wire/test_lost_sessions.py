@@ -39,7 +39,19 @@ from mcp_client_guard.testing import (
 )
 from mcp_client_guard.transports import retry
 
-from .hosts import Answer, PlainHost, Playing, SdkHost, plainly, refuse, run_together
+from .hosts import (
+    Answer,
+    Part,
+    PlainHost,
+    Playing,
+    SdkHost,
+    events,
+    plainly,
+    prime,
+    progress,
+    refuse,
+    run_together,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -262,13 +274,13 @@ async def test_an_unknown_method_is_no_lost_session(playing: Playing) -> None:
         assert initializes(server) == 1
 
 
-async def test_a_resume_that_draws_404_asks_before_it_costs_the_session(playing: Playing) -> None:
-    """The stream is broken and its call in doubt; the session answers, so that nothing else changes."""
-    cut = http_response(headers={"content-type": "text/event-stream", "content-length": "999"}, length=False)
+@pytest.mark.parametrize("seen", [[], [progress(1, "e1"), progress(2, "e2")]], ids=["primed", "witness"])
+async def test_a_resume_that_draws_404_costs_no_session_that_answers(playing: Playing, seen: list[Part]) -> None:
+    """The stream is broken and its call in doubt; nothing else changes."""
 
     async def call(request: Request, reply: Reply) -> None:
         mcp.run(request)
-        await reply.play(cut + sse_event("", id="p1", retry=1), How.RST)
+        await events(prime("p1", 1), *seen, end=How.RST)(request, reply)
 
     mcp = Sessions(Death(404), call=call)
     async with playing(mcp) as (server, host):
@@ -276,18 +288,18 @@ async def test_a_resume_that_draws_404_asks_before_it_costs_the_session(playing:
         mcp.on_call = mcp.call
         assert await host.call("charge", n=2) == Answer("charge 2")
         assert initializes(server) == 1
+        assert host.of(SessionLost) == []
     assert mcp.ran == {"charge 1": 1, "charge 2": 1}
 
 
 async def test_a_call_whose_stream_is_cut_by_the_restart_is_in_doubt_and_ran_once(playing: Playing) -> None:
     """It has a cursor, the resume draws 404, and the session is gone indeed."""
-    cut = http_response(headers={"content-type": "text/event-stream", "content-length": "999"}, length=False)
 
     async def call(request: Request, reply: Reply) -> None:
         mcp.run(request)
         mcp.on_call = mcp.call
         mcp.forget()
-        await reply.play(cut + sse_event("", id="p1", retry=1), How.RST)
+        await events(prime("p1", 1), end=How.RST)(request, reply)
 
     mcp = Sessions(Death(404))
     async with playing(mcp) as (server, host):
