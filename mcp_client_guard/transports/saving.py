@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import anyio
 from attrs import define, field
 
 from mcp_client_guard._errors import StoreError
@@ -30,6 +31,11 @@ class Saving:
     on_event: Callable[[Event], None]
     _unsaved: list[Record] = field(factory=list, init=False)
     _due: bool = field(default=False, init=False)
+    _begun: int = field(default=0, init=False)
+    """Writes, ever."""
+    _under_way: set[int] = field(factory=set, init=False)
+    _ended: anyio.Event | None = field(default=None, init=False)
+    """Somebody waits for the next write that ends."""
 
     def behind(self, records: Sequence[Record]) -> None:
         """Keep these soon."""
@@ -53,11 +59,28 @@ class Saving:
         except Exception as error:  # a store of the user's own may raise anything
             self.on_event(StoreFailed(said(error)))
 
+    async def all(self) -> None:
+        """Write all that wait, and wait for what others are writing: then the store can be read."""
+        before = set(self._under_way)
+        await self.group()
+        while before & self._under_way:
+            self._ended = self._ended or anyio.Event()
+            await self._ended.wait()
+
     async def write(self, records: Sequence[Record], *, durable: bool = False) -> None:
         """Write these records after all that wait. What cannot be written is given up: it is only behind."""
         behind, self._unsaved = self._unsaved, []
-        if behind or records:
+        if not (behind or records):
+            return
+        self._begun = serial = self._begun + 1
+        self._under_way.add(serial)
+        try:
             await self.claim.write(self.slot, [*behind, *records], durable=durable)
+        finally:
+            self._under_way.remove(serial)
+            if self._ended is not None:
+                self._ended.set()
+                self._ended = None
 
 
 def said(error: Exception) -> str:

@@ -132,7 +132,7 @@ class StreamableHttp:
             for end in self._ends:
                 await self._end_session(end)
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-            await self._saving.group()
+            await self._saving.all()
 
     # Between the core and the world.
 
@@ -141,8 +141,8 @@ class StreamableHttp:
         self._carry_out(self.machine.receive(told, now=anyio.current_time()))
 
     async def flush(self) -> None:
-        """Write what waits to be written."""
-        await self._saving.group()
+        """Have everything in the store that was ordered to be saved until now."""
+        await self._saving.all()
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for done, action in enumerate(actions, 1):

@@ -128,7 +128,9 @@ def _chosen(points: dict[str, int], loop: str, number: int | None, rng: random.R
     chosen = []
     for lifecycle, count in sorted(points.items()):
         cases = [KillCase(lifecycle, loop, at, when) for at in range(1, count + 1) for when in ("before", "after")]
-        chosen += cases if number is None else rng.sample(cases, min(number, len(cases)))
+        if number is not None:  # one of each part of the life: some kills find nothing done, some find calls open
+            cases = [cases[int(len(cases) * (part + rng.random()) / number)] for part in range(number)]
+        chosen += dict.fromkeys(cases)
     rng.shuffle(chosen)  # expensive cases lie together
     return chosen
 

@@ -211,7 +211,7 @@ class Verdict:
 def judge(plan: Plan, load: Load, server: RestartedServer, ledger: Sequence[StoredCall]) -> Verdict:
     """Against the ledger that the server kept itself."""
     ran, initializes = server.executions(), server.initializes()
-    faults = [fault for call in load.calls for fault in _faults_of(call, ran[call.label], plan)]
+    faults = [fault for call in load.calls for fault in faults_of(call, ran[call.label])]
     if plan.hasty:
         # A life may be over before its session was opened.
         faults += [f"life {n} got {count} initializes" for n, count in enumerate(initializes, 1) if count > 1]
@@ -232,7 +232,8 @@ KILLS_SURVIVED = 2
 """A harmless call is sent again after each; one that is lost once more may be told as in doubt."""
 
 
-def _faults_of(call: Call, ran: int, plan: Plan) -> list[str]:
+def faults_of(call: Call, ran: int) -> list[str]:
+    """What is wrong with the answer to this call, which the server ran so often."""
     what = f"{call.label} ({call.outcome}, {call.kills} kills, ran {ran} times)"
     if not call.answered:
         return [f"{what}: never answered"]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from mcp_client_guard import CallInDoubt
+from mcp_client_guard.core.answers import IN_DOUBT_KEY
+
 from .hosts import HOSTS
-from .restarts import Plan, Verdict, play
+from .restarts import Call, Plan, Verdict, faults_of, play
 
 AT_ONCE = 20
 
@@ -17,6 +23,51 @@ def judged(plan: Plan) -> Verdict:
     assert len(verdict.initializes) == plan.rounds + 1
     assert verdict.caught >= plan.rounds
     return verdict
+
+
+class RequestRefused(Exception):
+    """As either SDK raises what is an error of JSON-RPC."""
+
+    def __init__(self, data: Any) -> None:
+        self.error = SimpleNamespace(code=-1, message="", data=data)
+
+
+def text(said: str, **meta: Any) -> Any:
+    """A tool result."""
+    return SimpleNamespace(content=[SimpleNamespace(text=said)], isError=bool(meta), meta=meta)
+
+
+def doubtful() -> Any:
+    doubt = CallInDoubt("cut", "tools/call", "charge", "key", "-")
+    return text(str(doubt), **{IN_DOUBT_KEY: doubt.as_json()})
+
+
+RIGHT = text("charge of charge-1")
+NOT_EXECUTED = RequestRefused({"outcome": "not_executed", "by": "wire", "reason": "refused"})
+
+FAULTY = {
+    "never answered": (Call("charge", "charge-1", 0), 0),
+    "wrong answer": (Call("charge", "charge-1", 0, text("charge of charge-2"), answered=True), 1),
+    "repeated": (Call("charge", "charge-1", 0, RIGHT, answered=True), 2),
+    "never ran": (Call("charge", "charge-1", 0, RIGHT, answered=True), 0),
+    "it did run": (Call("charge", "charge-1", 0, error=NOT_EXECUTED, answered=True), 1),
+    "needless doubt": (Call("charge", "charge-1", 0, doubtful(), answered=True), 1),
+    "harmless, and no result": (Call("look", "look-1", 0, doubtful(), answered=True, kills=1), 1),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_the_judge_sees(fault: str) -> None:
+    call, ran = FAULTY[fault]
+    (found,) = faults_of(call, ran)
+    assert fault in found
+
+
+def test_the_judge_sees_no_fault_in_an_honest_answer() -> None:
+    assert not faults_of(Call("charge", "charge-1", 0, RIGHT, answered=True), 1)
+    assert not faults_of(Call("charge", "charge-1", 0, error=NOT_EXECUTED, answered=True), 0)
+    for ran in (0, 1):
+        assert not faults_of(Call("charge", "charge-1", 0, doubtful(), answered=True, kills=1), ran)
 
 
 @pytest.mark.parametrize("host", HOSTS)

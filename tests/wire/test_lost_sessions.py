@@ -13,7 +13,15 @@ import httpx
 import pytest
 from attrs import frozen
 
-from mcp_client_guard import CallSettled, Outcome, RefreshSuggested, Reinitialized, SessionLost
+from mcp_client_guard import (
+    CallSettled,
+    Outcome,
+    RefreshSuggested,
+    Reinitialized,
+    SessionLost,
+    StandaloneUnavailable,
+)
+from mcp_client_guard.core.actions import Delay
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.testing import (
     FakeServer,
@@ -29,8 +37,21 @@ from mcp_client_guard.testing import (
     sse_response,
     tool_result,
 )
+from mcp_client_guard.transports import retry
 
-from .hosts import Answer, PlainHost, Playing, SdkHost, plainly, refuse, run_together
+from .hosts import (
+    Answer,
+    Part,
+    PlainHost,
+    Playing,
+    SdkHost,
+    events,
+    plainly,
+    prime,
+    progress,
+    refuse,
+    run_together,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -253,13 +274,13 @@ async def test_an_unknown_method_is_no_lost_session(playing: Playing) -> None:
         assert initializes(server) == 1
 
 
-async def test_a_resume_that_draws_404_asks_before_it_costs_the_session(playing: Playing) -> None:
-    """The stream is broken and its call in doubt; the session answers, so that nothing else changes."""
-    cut = http_response(headers={"content-type": "text/event-stream", "content-length": "999"}, length=False)
+@pytest.mark.parametrize("seen", [[], [progress(1, "e1"), progress(2, "e2")]], ids=["primed", "witness"])
+async def test_a_resume_that_draws_404_costs_no_session_that_answers(playing: Playing, seen: list[Part]) -> None:
+    """The stream is broken and its call in doubt; nothing else changes."""
 
     async def call(request: Request, reply: Reply) -> None:
         mcp.run(request)
-        await reply.play(cut + sse_event("", id="p1", retry=1), How.RST)
+        await events(prime("p1", 1), *seen, end=How.RST)(request, reply)
 
     mcp = Sessions(Death(404), call=call)
     async with playing(mcp) as (server, host):
@@ -267,18 +288,18 @@ async def test_a_resume_that_draws_404_asks_before_it_costs_the_session(playing:
         mcp.on_call = mcp.call
         assert await host.call("charge", n=2) == Answer("charge 2")
         assert initializes(server) == 1
+        assert host.of(SessionLost) == []
     assert mcp.ran == {"charge 1": 1, "charge 2": 1}
 
 
 async def test_a_call_whose_stream_is_cut_by_the_restart_is_in_doubt_and_ran_once(playing: Playing) -> None:
     """It has a cursor, the resume draws 404, and the session is gone indeed."""
-    cut = http_response(headers={"content-type": "text/event-stream", "content-length": "999"}, length=False)
 
     async def call(request: Request, reply: Reply) -> None:
         mcp.run(request)
         mcp.on_call = mcp.call
         mcp.forget()
-        await reply.play(cut + sse_event("", id="p1", retry=1), How.RST)
+        await events(prime("p1", 1), end=How.RST)(request, reply)
 
     mcp = Sessions(Death(404))
     async with playing(mcp) as (server, host):
@@ -475,44 +496,52 @@ async def test_a_good_answer_from_the_dead_session_that_comes_late_is_still_the_
     assert mcp.ran == {"charge 1": 1, "charge 2": 1}
 
 
-async def test_the_first_attempt_was_refused_a_port_and_the_second_is_under_way_when_the_session_goes(
-    playing: Playing,
+async def test_a_post_on_its_second_attempt_is_under_way_when_the_session_goes(
+    playing: Playing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by killing real servers: such a POST was given up as in doubt, although its answer was to come."""
-    answered = anyio.Event()
-    first, second = anyio.Event(), anyio.Event()
+    """Found by killing real servers: it was given up as in doubt, although its answer was to come."""
+    answered, both_came = anyio.Event(), anyio.Event()
+    came: list[int] = []
+    refused: list[Delay] = []
+
+    def no_wait(delay: Delay) -> float:
+        if delay.attempt == 1:
+            refused.append(delay)
+            if len(refused) == 2:
+                server.listen_again()
+        return 0.0
 
     async def held(request: Request, reply: Reply) -> None:
-        (second if first.is_set() else first).set()
-        await second.wait()
-        mcp.on_call = mcp.call
+        came.append(request.json["params"]["arguments"]["n"])
+        if len(came) == 2:
+            mcp.on_call = after
+            both_came.set()
+        await both_came.wait()
         if request.json["params"]["arguments"]["n"] == 2:
             await answered.wait()
         await reply.status(404)
 
-    async def call(request: Request, reply: Reply) -> None:
-        await reply.json(tool_result(request.rpc_id, mcp.run(request)))
+    async def after(request: Request, reply: Reply) -> None:
+        await mcp.call(request, reply)
         answered.set()
 
-    mcp = Sessions(Death(404), call=held)
-    mcp.call = call  # type: ignore[method-assign]
+    mcp = Sessions(Death(404))
     async with playing(mcp) as (server, host):
+        await know_tools(host)
+        await host.until(lambda: host.of(StandaloneUnavailable))
+        mcp.on_call = held
         server.refuse()
         server.drop_all()
-
-        async def open_again() -> Answer:
-            await anyio.wait_all_tasks_blocked()
-            server.listen_again()
-            return Answer()
-
-        jobs = [lambda: host.call("charge", n=1), lambda: host.call("charge", n=2), open_again]
-        got = await run_together(*jobs)
-        assert got == [Answer("charge 1"), Answer("charge 2"), Answer()]
+        monkeypatch.setattr(retry, "seconds", no_wait)
+        got = await run_together(lambda: host.call("charge", n=1), lambda: host.call("charge", n=2))
+        assert got == [Answer("charge 1"), Answer("charge 2")]
         assert initializes(server) == 2
+    assert sorted(came) == [1, 2]
     assert mcp.ran == {"charge 1": 1, "charge 2": 1}
 
 
-async def test_a_call_that_ran_and_was_lost_is_never_said_not_to_have_run(playing: Playing) -> None:
+@pytest.mark.parametrize("at", ["once", "the call"])
+async def test_a_call_that_ran_and_was_lost_is_never_said_not_to_have_run(playing: Playing, at: str) -> None:
     """Found by killing real servers: sent again by consent, it was then refused for good by sessions that die."""
 
     async def ran_and_cut(request: Request, reply: Reply) -> None:
@@ -521,12 +550,18 @@ async def test_a_call_that_ran_and_was_lost_is_never_said_not_to_have_run(playin
         mcp.gone.update(f"session-{n}" for n in range(100))
         await reply.end(How.RST)
 
-    mcp = Sessions(Death(404), call=ran_and_cut)
+    async def dead(request: Request, reply: Reply) -> None:
+        if at == "once" or request.rpc_method == "tools/call":
+            await reply.status(404)
+        else:
+            await ScriptedMcp.__call__(mcp, request, reply)
+
+    mcp = Sessions(dead, call=ran_and_cut)
     async with playing(mcp) as (_, host):
         await know_tools(host)
         got = await host.call("look", n=1)
         assert got.doubt is not None
-        assert Outcome.IN_DOUBT in outcomes(host)
+        assert outcomes(host)[-1] is Outcome.IN_DOUBT
     assert mcp.ran == {"look 1": 1}
 
 
@@ -596,11 +631,11 @@ async def test_401_until_the_token_changes_runs_nothing_and_costs_no_session(pla
         async with playing(mcp, http_client=client) as (server, host):
             assert await host.call("charge", n=1) == Answer("charge 1")
             mcp.token = "second"
-            before = len(server.requests)
+            before = len(server.sent("POST"))
             for n in (2, 3):
                 got = await host.call("charge", n=n)
                 assert (got.code, got.data["by"], got.data["http_status"]) == (CODE_NOT_EXECUTED, "server", 401)
-            assert len(server.requests) <= before + 2 * 3, "the call, a ping and an initialize each: no storm"
+            assert len(server.sent("POST")) <= before + 2 * 3, "the call, a ping and an initialize each: no storm"
             client.headers["authorization"] = "second"
             assert await host.call("charge", n=4) == Answer("charge 4")
             assert len(mcp.opened) == 1
