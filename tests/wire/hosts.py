@@ -260,7 +260,9 @@ class SdkHost(Host):
         self.session: Any = None
 
     async def on_message(self, message: Any) -> None:
-        method = getattr(message, "root", message).method
+        message = getattr(message, "root", message)
+        # SDK 1.x hands over an exception where an answer belongs to no request: of one that it gave up.
+        method = "an exception" if isinstance(message, Exception) else message.method
         if method != "notifications/progress":
             self.heard.append(method)
         self.changed()

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_client_guard import CallSettled, Outcome
-from mcp_client_guard.core.answers import CODE_HTTP_STATUS, CODE_NOT_EXECUTED, CODE_SESSION_LOST
+from mcp_client_guard import CallSettled, Outcome, RepeatRefused, SessionLost
+from mcp_client_guard.core.answers import CODE_HTTP_STATUS, CODE_NOT_EXECUTED
 from mcp_client_guard.testing import (
     How,
     Reply,
@@ -179,10 +179,15 @@ async def test_a_wrong_reply_is_doubt_at_once_and_the_next_call_is_fine(playing:
     async with playing(mcp) as (_, host):
         for name, how in WRONG.items():
             mcp.first = how
-            assert (await host.call()).doubt is not None, name
+            got = await host.call(of=name)
+            assert got.doubt is not None, name
             mcp.first = by_json
-            assert await host.call() == Answer("done"), name
+            again = await host.call(of=name)
+            assert again.doubt is not None, "the very same call is not sent"
+            assert again.doubt.call_key == got.doubt.call_key, name
+            assert await host.call(after=name) == Answer("done"), name
         assert outcomes(host) == [Outcome.IN_DOUBT, Outcome.COMPLETED] * len(WRONG)
+        assert len(host.of(RepeatRefused)) == len(WRONG)
     assert mcp.executed == ["charge"] * 2 * len(WRONG)
 
 
@@ -220,14 +225,16 @@ async def test_a_late_answer_to_a_call_in_doubt_reaches_no_other_call(playing: P
 
     mcp = Streams(first)
     async with playing(mcp) as (_, host):
-        assert (await host.call()).doubt is not None
+        assert (await host.call(n=1)).doubt is not None
 
         async def with_the_late_one(call: Request, reply: Reply) -> None:
             await reply.json([tool_result(asked[0], "late"), tool_result(call.rpc_id, "own")])
 
         mcp.first = with_the_late_one
-        assert await host.call() == Answer("own")
+        assert await host.call(n=2) == Answer("own")
         assert outcomes(host) == [Outcome.IN_DOUBT, Outcome.RECOVERED, Outcome.COMPLETED]
+        mcp.first = by_json
+        assert await host.call(n=1) == Answer("done"), "in doubt no more, so that it may be repeated"
 
 
 # --- statuses -------------------------------------------------------------------------------------
@@ -290,15 +297,46 @@ async def test_a_json_rpc_error_passes_as_itself(playing: Playing) -> None:
 
 
 @pytest.mark.parametrize("body", BODIES)
-async def test_404_under_a_session_means_that_it_is_gone(body: str) -> None:
+async def test_404_under_a_session_costs_the_session_and_not_the_call(playing: Playing, body: str) -> None:
+    async def forget(call: Request, reply: Reply) -> None:
+        mcp.executed.clear()
+        mcp.session, mcp.first = "session-B", by_json
+        await whole(404, *BODIES[body])(call, reply)
+
+    mcp = Streams(forget)
+    async with playing(mcp) as (server, host):
+        assert await host.call() == Answer("done")
+        assert outcomes(host) == [Outcome.NOT_EXECUTED, Outcome.COMPLETED]
+        assert len(host.of(SessionLost)) == 1
+        refused, again = server.sent("POST", "tools/call")
+        assert (refused.session_id, again.session_id) == ("session-A", "session-B")
+        assert refused.rpc_id != again.rpc_id
+        assert _without_its_id(refused) == _without_its_id(again), "the call key is the same, too"
+        theirs, ours = server.sent("POST", "initialize")
+        assert (ours.session_id, ours.json["params"]) == (None, theirs.json["params"]), "in the host's name"
+        assert server.sent("POST", "ping") == [], "nobody needs to be asked"
+    assert mcp.executed == ["charge"]
+
+
+def _without_its_id(call: Request) -> Any:
+    params = dict(call.json["params"])
+    return {**params, "_meta": {**params["_meta"], "progressToken": None}}
+
+
+@pytest.mark.parametrize("body", BODIES)
+async def test_404_in_each_new_session_is_the_answer_at_last(playing: Playing, body: str) -> None:
+    """One that no framework takes for a lost session, and no loop."""
     mcp = Streams(whole(404, *BODIES[body]))
-    async with plainly(mcp) as (_, host):
+    async with playing(mcp) as (server, host):
         got = await host.call()
-        assert (got.code, got.data["outcome"]) == (CODE_SESSION_LOST, "not_executed")
+        assert (got.code, got.data["outcome"], got.data["by"]) == (CODE_NOT_EXECUTED, "not_executed", "server")
+        assert got.data["http_status"] == 404
         assert got.code not in (-32000, -32001, -32600, 32600, 408)
         assert "session terminated" not in got.text.lower()
-        assert (await host.call()).code == CODE_SESSION_LOST
-    assert len(mcp.executed) == 1, "nothing more is sent under a session that is gone"
+        assert outcomes(host) == [Outcome.NOT_EXECUTED] * 3
+        assert len(server.sent("POST", "tools/call")) == 3
+        mcp.first = by_json
+        assert await host.call() == Answer("done"), "it is known not to have run"
 
 
 async def test_404_without_a_session_is_an_answer() -> None:
@@ -378,7 +416,10 @@ async def test_a_request_reset_after_its_body_was_read_is_in_doubt_and_not_sent_
     async with playing(mcp) as (_, host):
         for drop_it, how in drops:
             mcp.first = _ending(drop_it, how)
-            assert (await host.call()).doubt is not None
+            n = len(mcp.executed)
+            assert (await host.call(n=n)).doubt is not None
+            mcp.first = by_json
+            assert (await host.call(n=n)).doubt is not None, "nor when the host repeats it"
     assert mcp.executed == ["charge"] * len(drops)
 
 
@@ -448,9 +489,10 @@ async def test_a_connection_reset_before_the_body_was_read_may_have_run(playing:
     mcp = Streams(by_json)
     async with playing(mcp, on_head=on_head) as (_, host):
         server_is_armed.append(True)
-        assert (await host.call()).doubt is not None
+        assert (await host.call(n=1)).doubt is not None
         server_is_armed.clear()
-        assert await host.call() == Answer("done")
+        assert await host.call(n=2) == Answer("done")
+        assert (await host.call(n=1)).doubt is not None
 
 
 async def test_many_calls_at_once_each_get_their_own_answer(playing: Playing) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_client_guard import CallSettled, Outcome
+from mcp_client_guard import CallSettled, Outcome, Reinitialized, SessionLost
 from mcp_client_guard.core.ledger import CALL_KEY
 from mcp_client_guard.core.report import NotificationLost, OrphanDropped
 from mcp_client_guard.testing import (
@@ -177,11 +177,13 @@ async def test_a_call_cancelled_before_it_was_sent_is_never_sent() -> None:
 
 async def test_a_host_that_gives_up_gets_on_with_its_next_call(playing: Playing) -> None:
     mcp = Streams(steps(How.STALL))
-    async with playing(mcp) as (_, host):
-        with anyio.move_on_after(0.03):
-            await host.call()
-        mcp.first = events(answer())
-        assert await host.call() == Answer("done")
+    async with playing(mcp) as (server, host), anyio.create_task_group() as tasks:
+        tasks.start_soon(host.call)
+        await server.wait_for(lambda r: r.rpc_method == "tools/call")
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            mcp.first = events(answer())
+            assert await host.call(n=2) == Answer("done")
 
 
 # --- notifications ------------------------------------------------------------------------------------------
@@ -248,14 +250,26 @@ async def test_a_notification_whose_connection_is_refused_goes_out_later() -> No
 
 
 async def test_a_404_to_a_notification_under_a_session_says_that_it_is_gone() -> None:
-    async def notify(request: Request, reply: Reply) -> None:
-        await reply.status(202 if request.rpc_method == "notifications/initialized" else 404)
+    """Another is opened, and the next call goes out in it."""
 
-    async with plainly(ScriptedMcp(notify=notify)) as (_, host):
+    async def notify(request: Request, reply: Reply) -> None:
+        if request.rpc_method == "notifications/initialized":
+            await reply.status(202)
+        else:
+            mcp.session = "session-B"
+            await reply.status(404)
+
+    mcp = Streams(events(answer()), notify=notify)
+    async with plainly(mcp) as (server, host):
         await host.notify("notifications/roots/list_changed")
-        await host.until(lambda: host.of(NotificationLost))
-        got = await host.request("tools/call", {"name": "charge"})
-        assert got["error"]["data"]["outcome"] == "not_executed"
+        lost = await host.until(lambda: host.of(NotificationLost))
+        assert lost == [NotificationLost("notifications/roots/list_changed", "HTTP 404")]
+        assert await host.call() == Answer("done")
+        assert [r.session_id for r in server.sent("POST", "initialize")] == [None, None]
+        assert [r.session_id for r in server.sent("POST", "tools/call")] == ["session-B"]
+        assert len(host.of(SessionLost)) == len(host.of(Reinitialized)) == 1
+        assert len(server.sent("POST", "notifications/roots/list_changed")) == 1, "it is lost, and reported"
+    assert mcp.executed == ["charge"]
 
 
 async def test_headers_of_the_session_go_with_everything_after_initialize() -> None:

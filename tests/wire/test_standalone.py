@@ -158,7 +158,9 @@ async def test_a_request_of_the_servers_is_answered_under_its_own_id() -> None:
     mcp = ScriptedMcp(standalone=events(raw(sse_event(asked, id="1")), end=How.STALL))
     async with plainly(mcp) as (server, host):
         await host.until(lambda: "roots/list" in host.heard)
-        await host.write.send({"jsonrpc": "2.0", "id": "srv-1", "result": {"roots": []}})
+        heard = next(m for m in host.messages if m.get("method") == "roots/list")
+        assert heard["id"] != "srv-1", "to the host it has an ID of ours"
+        await host.write.send({"jsonrpc": "2.0", "id": heard["id"], "result": {"roots": []}})
         posted = await server.wait_for(lambda r: r.method == "POST" and r.rpc_id == "srv-1")
         assert posted.json == {"jsonrpc": "2.0", "id": "srv-1", "result": {"roots": []}}
         assert posted.session_id == "session-A"
@@ -224,6 +226,7 @@ async def test_half_open_is_found_within_max_idle(playing: Playing) -> None:
         resume=events(note("b", "2"), note("c", "3"), end=How.STALL),
     )
     async with playing(mcp, policy={"max_idle": 0.05}) as (_, host):
-        await host.until(lambda: len(host.heard) == 3)
+        # On a busy machine the first GET may be cut before it was answered, and opened afresh.
+        await host.until(lambda: len(host.heard) >= 3 and host.grades)
         assert host.grades[0] == "proven"
         assert not host.of(Discontinuity)

@@ -91,11 +91,12 @@ async def test_outcomes_are_on_disk_when_the_connection_is_closed(playing: Playi
     store = SQLiteStore(tmp_path / "agent.db")
     mcp = Streams(events(answer()))
     async with playing(mcp, store=store) as (_, host):
-        await host.call()
+        await host.call(n=1)
         mcp.first = steps(How.RST)
-        await host.call()
+        await host.call(n=2)
+        await host.call(n=2)  # which is refused, and gets no row
         mcp.first = refuse(403)
-        await host.call()
+        await host.call(n=3)
     rows = [row for row in await store.calls() if row.method == "tools/call"]
     assert [row.outcome for row in rows] == [Outcome.COMPLETED, Outcome.IN_DOUBT, Outcome.NOT_EXECUTED]
     assert all(row.may_have_side_effects and row.tool == "charge" for row in rows)
