@@ -125,7 +125,7 @@ def sweep(
 
 
 def _chosen(points: dict[str, int], loop: str, number: int | None, rng: random.Random) -> list[KillCase]:
-    chosen = []
+    chosen: list[KillCase] = []
     for lifecycle, count in sorted(points.items()):
         cases = [KillCase(lifecycle, loop, at, when) for at in range(1, count + 1) for when in ("before", "after")]
         if number is not None:  # one of each part of the life: some kills find nothing done, some find calls open

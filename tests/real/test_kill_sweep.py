@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def test_a_process_dies_right_before_or_right_after_its_point(after: bool, done:
     if not child:
         points = Points(2, after)
         for operation in (b"1", b"2", b"3"):
-            points.around("write", lambda data=operation: os.write(begin, data))
+            points.around("write", partial(os.write, begin, operation))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert os.read(end, 9) == done
