@@ -134,6 +134,7 @@ class Calls(Taking):
             self.out.append(Report(NotificationLost("response", why)))
             return
         self.out.append(Save((self.asked.record_of(question),)))
+        self.streams.asked_no_more(question.number)
         self._post_note(MessageSubmitted({**sent.message, "id": question.request_id}, sent.headers), "response")
 
     def _cancel(self, sent: MessageSubmitted) -> None:

@@ -179,13 +179,22 @@ class Registry:
         if records:
             self.out.append(Save(records))
 
+    def asked_no_more(self, number: int | None) -> None:
+        """The host has answered this question of the server's, or the server has withdrawn it."""
+        for stream in self._streams.values():
+            if number is not None and stream.asked.pop(number, None) is not None:
+                self._save_cursor(stream)
+
+    def _save_cursor(self, stream: Stream) -> None:
+        rows = self._storable(stream)
+        if rows:
+            self.out.append(Save((CursorMoved(stream.incarnation, stream.name, rows),)))
+
     def _primed(self, stream: Stream) -> None:
         """There is nothing to drain in a priming event: from now on the next process could resume this stream."""
         if stream.undrained or not (stream.call is None or stream.call.keeps_answer):
             return
-        rows = self._storable(stream)
-        if rows:
-            self.out.append(Save((CursorMoved(stream.incarnation, stream.name, rows),)))
+        self._save_cursor(stream)
 
     def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
         trail = Trail(self.index, self.policy.trail_size, self.policy.id_scheme)
@@ -266,6 +275,9 @@ class Registry:
         if not stream.trail.identifies or stream.trail.cursor is None:
             return ()
         up_to = stream.drained_row if stream.undrained else stream.trail.newest_number
+        if stream.asked:
+            # Taken is not answered: a question that dies with its host is asked again of the next one.
+            up_to = min(up_to, *(row - 1 for row in stream.asked.values()))
         rows = stream.trail.stored_rows(up_to)
         stream.stored = stream.stored or bool(rows)
         return rows

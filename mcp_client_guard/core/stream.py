@@ -84,6 +84,8 @@ class Stream:
     """`messages` when the present connection was ordered."""
     recheck_mark: int = 0
     rechecks: int = 0
+    asked: dict[int, int] = field(factory=dict)
+    """Requests of the server's that the host has not answered: the number it knows them by, and their row."""
     undrained: int = 0
     drained_row: int = 0
     stored: bool = False

@@ -54,6 +54,7 @@ class Taking(TakeOver):
         else:
             number = self.ledger.new_wire_id()
             self.asked.ask(message, self.session.incarnation, number)
+            stream.asked[number] = stream.trail.newest_number
             message = {**message, "id": number}
         self.streams.deliver(stream, message)
         return _DELIVERED
@@ -80,6 +81,7 @@ class Taking(TakeOver):
         if number is None:
             return Taken.LATE
         self.streams.deliver(stream, {**message, "params": {**params, "requestId": number}})
+        self.streams.asked_no_more(number)
         return Taken.DELIVERED
 
     def _take_progress(self, stream: Stream, message: JSON) -> Taken:

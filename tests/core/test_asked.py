@@ -9,7 +9,7 @@ import pytest
 from mcp_client_guard.core import asked
 from mcp_client_guard.core.actions import Action, Post
 from mcp_client_guard.core.asked import Asked
-from mcp_client_guard.core.model import JSON, ServerAnswered
+from mcp_client_guard.core.model import JSON, CursorMoved, ServerAnswered
 from mcp_client_guard.core.report import NotificationLost
 from tests.core.driver import Driver, Peer, delivered, of, records, reports
 from tests.core.scenes import Process, prove
@@ -159,3 +159,25 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     known = tuple(ServerAnswered(1, f"r{n}", b"", {"result": {}}) for n in range(3))
     book.restore(known)
     assert book.number_of(4, 1) is None
+
+
+def stored_ids(actions: list[Action]) -> list[list[str | None]]:
+    return [[row.event_id for row in moved.rows] for moved in records(actions, CursorMoved)]
+
+
+def test_the_stored_cursor_does_not_pass_a_question_that_was_taken_and_not_answered(driver: Driver) -> None:
+    """SDK 2.x takes messages before their handlers ran: a question that dies with the host must come again."""
+    call = driver.call().stream_up("1")
+    first, second = *asks(call, 1, "q1"), *asks(call, 2, "q2")
+    call.event("2", call.progress(2))
+    assert stored_ids(driver.drain(4)) == [["p", "1"]]
+    assert stored_ids(answer(driver, second)) == [["p", "1"]]
+    assert stored_ids(answer(driver, first)) == [["p", "1", "q1", "q2", "2"]]
+
+
+def test_a_question_that_the_server_withdraws_holds_the_cursor_back_no_longer(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    asks(call, 1, "q1")
+    driver.drain(2)
+    call.event("c", cancel_of({"requestId": 1}))
+    assert stored_ids(driver.drain()) == [["p", "1", "q1", "c"]]
