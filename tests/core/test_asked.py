@@ -170,7 +170,7 @@ def test_the_stored_cursor_does_not_pass_a_question_that_was_taken_and_not_answe
     call = driver.call().stream_up("1")
     first, second = *asks(call, 1, "q1"), *asks(call, 2, "q2")
     call.event("2", call.progress(2))
-    assert stored_ids(driver.drain(4)) == [["p", "1"]]
+    assert stored_ids(driver.drain(9)) == [["p", "1"]]
     assert stored_ids(answer(driver, second)) == [["p", "1"]]
     assert stored_ids(answer(driver, first)) == [["p", "1", "q1", "q2", "2"]]
 
@@ -178,6 +178,6 @@ def test_the_stored_cursor_does_not_pass_a_question_that_was_taken_and_not_answe
 def test_a_question_that_the_server_withdraws_holds_the_cursor_back_no_longer(driver: Driver) -> None:
     call = driver.call().stream_up("1")
     asks(call, 1, "q1")
-    driver.drain(2)
+    driver.drain(9)
     call.event("c", cancel_of({"requestId": 1}))
-    assert stored_ids(driver.drain()) == [["p", "1", "q1", "c"]]
+    assert stored_ids(driver.drain(9)) == [["p", "1", "q1", "c"]]
