@@ -37,6 +37,7 @@ class ScriptedMcp:
         other: Handler | None = None,
     ) -> None:
         self.session = session
+        """The ID that `initialize` gives from now on: change it, and the next session is another."""
         self.protocol = protocol
         """The revision to agree on; None: the one asked for."""
         self.capabilities = {"tools": {"listChanged": True}} if capabilities is None else capabilities

@@ -16,7 +16,7 @@ import trio
 from mcp_client_guard import Guard, GuardPolicy, SQLiteStore
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
-from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.testing import FakeServer, Handler, How, Reply, Request, ScriptedMcp, tool_result
 
 from .hosts import (
     LIMIT,
@@ -119,6 +119,16 @@ async def a_resume_at_the_server(host: PlainHost, server: FakeServer) -> None:
     await server.wait_for(lambda r: r.last_event_id is not None)
 
 
+async def a_ping_at_the_server(host: PlainHost, server: FakeServer) -> None:
+    await ask(host, server)
+    await server.wait_for(lambda r: r.rpc_method == "ping")
+
+
+async def a_second_initialize_at_the_server(host: PlainHost, server: FakeServer) -> None:
+    await ask(host, server)
+    await server.wait_for(lambda r: r.rpc_method == "initialize", 2)
+
+
 async def a_cut_told(host: PlainHost, server: FakeServer) -> None:
     from mcp_client_guard import Disconnected
 
@@ -131,6 +141,19 @@ async def refused_connections(host: PlainHost, server: FakeServer) -> None:
     server.drop_all()
     await ask(host, server)
     await anyio.sleep(0.01)
+
+
+class Forgetful(Streams):
+    """Has forgotten the session when a call comes; the `initialize` after that is answered by `then`."""
+
+    def __init__(self, then: Handler) -> None:
+        super().__init__(refuse(404))
+        self.then = then
+
+    async def initialize(self, request: Request, reply: Reply) -> None:
+        handler = self.then if self.called else super().initialize
+        self.called = None
+        await handler(request, reply)
 
 
 SEEN = (prime("p0", 3_600_000), progress(1, "e1"), progress(2, "e2"))
@@ -166,6 +189,9 @@ PHASES = {
         a_resume_at_the_server,
     ),
     "waiting for a closed port": Phase(Streams(events(answer())), refused_connections),
+    "while a ping decides": Phase(Streams(refuse(400), other=steps(How.STALL)), a_ping_at_the_server),
+    "while another session is opened": Phase(Forgetful(steps(How.STALL)), a_second_initialize_at_the_server),
+    "while another session is refused": Phase(Forgetful(refuse(503)), a_second_initialize_at_the_server),
     "during a hanging DELETE": Phase(ScriptedMcp(delete=steps(How.STALL)), at_once),
     "DELETE 404": Phase(ScriptedMcp(delete=refuse(404)), at_once),
     "DELETE 405": Phase(ScriptedMcp(delete=refuse(405)), at_once),

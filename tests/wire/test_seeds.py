@@ -59,23 +59,35 @@ async def test_a_fresh_session_behind_a_200_is_not_taken_for_the_old_one(playing
         events(note("foreign", "1"), progress(9, "2"), session="session-B"),
     )
     async with playing(mcp, policy=QUICK) as (server, host):
+        mcp.session = "session-C"
         assert in_doubt(await host.call())
         await host.saw(1, 2)
         assert host.heard == []
         assert host.grades == ["broken"]
         assert "session" in host.of(Discontinuity)[0].reason
         assert len(host.of(SessionLost)) == 1
-        assert (await host.call()).code is not None
-    assert mcp.executed == ["charge"]
+        mcp.first = events(answer("next"))
+        assert in_doubt(await host.call()), "the very same call is not sent"
+        assert await host.call(n=2) == Answer("next")
+        first, second = server.sent("POST", "tools/call")
+        assert (first.session_id, second.session_id) == ("session-A", "session-C")
+        assert [(r.session_id, r.last_event_id) for r in server.sent("POST", "initialize")] == [(None, None)] * 2
+    assert mcp.executed == ["charge"] * 2
     assert all(r.session_id != "session-B" for r in server.requests)
 
 
-async def test_a_session_change_on_any_answer_puts_the_session_in_question(playing: Playing) -> None:
+async def test_a_session_change_on_any_answer_costs_the_session(playing: Playing) -> None:
     """Its answer is still the caller's: it carries the wire ID that this session owes."""
     mcp = Streams(events(answer(), session="session-B"))
-    async with playing(mcp) as (_, host):
+    async with playing(mcp) as (server, host):
+        mcp.session = "session-C"
         assert await host.call() == Answer("done")
         await host.until(lambda: host.of(SessionLost))
+        mcp.first = events(answer("next"))
+        assert await host.call() == Answer("next")
+        assert [r.session_id for r in server.sent("POST", "tools/call")] == ["session-A", "session-C"]
+        assert len(server.sent("POST", "initialize")) == 2
+    assert mcp.executed == ["charge"] * 2
 
 
 @pytest.mark.parametrize("end", [How.FIN, How.RST, How.STALL])
