@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-from attrs import asdict, frozen
+from attrs import fields, frozen
 
 from mcp_client_guard import CallInDoubt, Event, Guard, GuardError, GuardPolicy, MemoryStore, SQLiteStore
 from mcp_client_guard._connection import Connection
@@ -159,8 +159,9 @@ def _fail(failed: Failed) -> Exit:
 
 
 def _show_event(event: Event) -> None:
-    fields = asdict(event, recurse=False)
-    print(" ".join([type(event).__name__, *(f"{k}={_shown(v)}" for k, v in fields.items())]), file=sys.stderr)
+    # What is kept out of the repr is the user's data.
+    shown = {f.name: getattr(event, f.name) for f in fields(type(event)) if f.repr}
+    print(" ".join([type(event).__name__, *(f"{k}={_shown(v)}" for k, v in shown.items())]), file=sys.stderr)
 
 
 def _shown(value: Any) -> str:

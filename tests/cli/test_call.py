@@ -12,8 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_client_guard import Outcome, SQLiteStore
+from mcp_client_guard import CallInDoubt, CallSettled, Outcome, SQLiteStore
 from mcp_client_guard.cli import main
+from mcp_client_guard.cli._call import _show_event
 from mcp_client_guard.testing import (
     FakeServer,
     How,
@@ -108,6 +109,53 @@ async def test_a_call_in_doubt_is_exit_3_and_was_made_once(mcp_guard: Command) -
     assert ran.code == 3
     assert "in doubt: The tool call 'charge' may or may not have run" in ran.err
     assert len(server.sent("POST", "tools/call")) == 1
+
+
+async def test_the_same_command_after_a_call_in_doubt_sends_nothing(mcp_guard: Command, tmp_path: Path) -> None:
+    """People repeat commands, too; the store knows of the call of the process before."""
+    store = ["--store", str(tmp_path / "agent.db")]
+    async with FakeServer(ScriptedMcp(call=drop)) as server:
+        first = await mcp_guard("call", server.url, "charge", '{"cents": 1}', *store)
+        server.handler = ScriptedMcp()
+        again = await mcp_guard("call", server.url, "charge", '{"cents": 1}', *store)
+        other = await mcp_guard("call", server.url, "charge", '{"cents": 2}', *store)
+    assert (first.code, again.code, other.code) == (3, 3, 0)
+    assert "RepeatRefused tool=charge" in again.err
+    doubt, told_again = CallInDoubt.find(json.loads(first.out)), CallInDoubt.find(json.loads(again.out))
+    assert doubt is not None
+    assert told_again is not None
+    assert (doubt.call_key, doubt.reason) == (told_again.call_key, told_again.reason)
+    sent = [r.json["params"]["arguments"]["cents"] for r in server.sent("POST", "tools/call")]
+    assert sent == [1, 2]
+
+
+async def test_a_session_that_is_gone_is_told_and_costs_nothing(mcp_guard: Command) -> None:
+    async def forget(request: Request, reply: Reply) -> None:
+        mcp.session, mcp.on_call = "session-B", mcp.call
+        await reply.status(404)
+
+    mcp = ScriptedMcp(call=forget)
+    async with FakeServer(mcp) as server:
+        ran = await mcp_guard("call", server.url, "charge")
+    assert ran.code == 0
+    assert json.loads(ran.out)["content"][0]["text"] == "charge"
+    told = [line.split()[0] for line in ran.err.splitlines()]
+    assert [kind for kind in told if kind in ("SessionLost", "Connected", "Reinitialized")] == [
+        "Connected",
+        "SessionLost",
+        "Connected",
+        "Reinitialized",
+    ]
+    assert "outcome=not_executed" in ran.err
+    assert [r.session_id for r in server.sent("POST", "tools/call")] == ["session-A", "session-B"]
+
+
+def test_an_answer_that_comes_by_an_event_is_not_printed_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "private"}]}}
+    _show_event(CallSettled(1, "tools/call", "charge", "key", Outcome.RECOVERED, "it came late", answer))
+    told = capsys.readouterr().err
+    assert told.endswith('call_key=key outcome=recovered reason="it came late"\n')
+    assert "private" not in told
 
 
 async def test_a_deadline_makes_the_call_doubtful(mcp_guard: Command) -> None:
