@@ -19,7 +19,16 @@ os.environ["UV_PYTHON_DOWNLOADS"] = "never"  # the interpreters of this machine,
 # Many tests start processes that import an SDK: half of what that costs is compiling, which is done once if kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-TEST_TOOLS = ("pytest>=8.4", "pytest-xdist", "trio>=0.26", "hypothesis", "coverage[toml]", "ruff", "mypy")
+TEST_TOOLS = (
+    "pytest>=8.4",
+    "pytest-cov",
+    "pytest-xdist",
+    "trio>=0.26",
+    "hypothesis",
+    "coverage[toml]",
+    "ruff",
+    "mypy",
+)
 SERVER = ("uvicorn", "starlette")
 PARTS = [path for path in ("tests/core", "tests/stores", "tests/wire") if any(Path(path).glob("test_*.py"))]
 
@@ -32,6 +41,10 @@ def interpreter(version: str) -> str:
 
 BOTH_CORES = ("-n", "3", "--dist", "worksteal")  # on two: some tests wait
 ONE_LOOP = ("-k", "not [trio and not -trio or test_leaving")
+
+PROPERTIES = ("test_any_input", "test_promises", "test_restarts", "test_small_scope")
+ONE_PYTHON = [f"--ignore=tests/core/{name}.py" for name in PROPERTIES]
+"""What the core decides is the same on each: the properties, which take longest, are tested on one."""
 
 MAIN = interpreter("3.11")
 
@@ -86,7 +99,7 @@ def types(session: nox.Session, sdk: str) -> None:
 @nox.session(python=MAIN)
 def core(session: nox.Session) -> None:
     """The core alone, without any SDK: every branch must be covered."""
-    install(session, "pytest-cov")
+    install(session)
     session.run("pytest", *BOTH_CORES, "--cov", "--cov-report=", "tests/core", *session.posargs)
     session.run("coverage", "report", "--include=mcp_client_guard/core/*", "--fail-under=100")
 
@@ -99,7 +112,7 @@ def other_python(session: nox.Session) -> None:
     """
     install(session, "mcp==1.30.0", *SERVER)
     parts = [part for part in PARTS if part != "tests/wire"]
-    session.run("pytest", *BOTH_CORES, *parts, *session.posargs)
+    session.run("pytest", *BOTH_CORES, *ONE_PYTHON, *parts, *session.posargs)
     if not session.name.endswith("3.12"):
         session.run("pytest", *BOTH_CORES, *ONE_LOOP, "tests/wire", *session.posargs)
 

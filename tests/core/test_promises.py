@@ -17,6 +17,8 @@ from mcp_client_guard.core.trail import Placement
 from mcp_client_guard.core.trial import PROVEN, Judged
 from tests.core.model_server import STEPS, Step, Variant, World
 
+pytestmark = pytest.mark.no_cover  # the tables cover every branch; tracing would double the time
+
 # The common steps are named more often: a script of cuts alone shows nothing.
 _NAMES = [*STEPS, "emit", "emit", "serve", "serve", "serve", "deliver", "deliver", "deliver", "cut"]
 _OPENING: list[Step] = [("call", 0, 0), ("serve", 0, 0), ("emit", 0, 1), ("deliver", 0, 5)]

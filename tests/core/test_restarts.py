@@ -23,6 +23,8 @@ from mcp_client_guard.core.takeover import TakeOver
 from tests.core.driver import RESULT, Peer, delivered
 from tests.core.scenes import WALL, Connection, Died, Process
 
+pytestmark = pytest.mark.no_cover  # the tables cover every branch; tracing would double the time
+
 TOOLS = [{"name": "look", "annotations": {"readOnlyHint": True}}, {"name": "charge"}]
 _NOT_AWAITED = (TimerKind.DEADLINE, TimerKind.REFRESH)
 PARAMS = {"protocolVersion": "2025-11-25", "capabilities": {}}

@@ -8,6 +8,8 @@ import pytest
 
 from tests.core.model_server import Step, Variant, World
 
+pytestmark = pytest.mark.no_cover  # the tables cover every branch; tracing would double the time
+
 # One call that has received its priming event and one message, as in the seeds.
 OPENING: list[Step] = [("call", 0, 0), ("serve", 0, 0), ("emit", 0, 1), ("deliver", 0, 5)]
 STEPS: list[Step] = [("emit", 0, 0), ("serve", 0, 0), ("deliver", 0, 0), ("cut", 0, 0), ("end", 0, 0)]
