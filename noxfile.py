@@ -143,11 +143,22 @@ def sweep(session: nox.Session, sdk: str) -> None:
         session.run("python", "-m", "tests.real.sweep", *what)
 
 
+@nox.session(python=MAIN, default=False)
+@nox.parametrize("sdk", ["1.30.0", "2.3.0"])
+def deaths(session: nox.Session, sdk: str) -> None:
+    """A real server killed 20 times under 50 calls; then the client killed before and after all it does."""
+    install(session, f"mcp=={sdk}", *SERVER)
+    need_peers(session)
+    session.run("python", "-m", "tests.real.restarts", "--rounds", "20", *session.posargs)
+    session.run("python", "-m", "tests.real.kill_sweep", "--all", *session.posargs)
+
+
 def whole(session: nox.Session, sdk: str) -> None:
     install(session, f"mcp=={sdk}", *SERVER)
     need_peers(session)
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
-    session.run("pytest", *BOTH_CORES, "tests", "--ignore=tests/core", "--ignore=tests/real")
+    elsewhere = ["tests/core", "tests/real"] + (["tests/stores"] if sdk.startswith("2") else [])
+    session.run("pytest", *BOTH_CORES, "tests", *(f"--ignore={part}" for part in elsewhere))
     session.run("pytest", "tests/real")  # it keeps both cores busy by itself
