@@ -202,8 +202,11 @@ class Guard:
         """The first connection under the key goes on where the last owner of it has left off."""
         sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
         self._shared = SharedLedger(self._shared.consents)
-        self._shared.restore(calls, time.time(), anyio.current_time())
-        heritage = heritage_of(sessions, calls, http.origin_of(self.url), self.principal)
+        origin, principal = http.origin_of(self.url), self.principal
+        # Others' calls are accounted for, and nothing more: neither their answers nor their doubts are ours.
+        ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]
+        self._shared.restore(ours, time.time(), anyio.current_time())
+        heritage = heritage_of(sessions, calls, origin, principal)
         left = settle_others(calls, heritage)
         for slot, record in left:
             await claim.write(slot, [record])

@@ -38,6 +38,9 @@ class StoredCall:
     """A task was created, and has not ended as far as is known."""
     repeats: int
     """How often somebody sent this call again, and was refused or joined to it."""
+    origin: str | None = None
+    """Where it was sent. None: not known, in a row of an earlier version."""
+    principal: str | None = None
 
 
 @frozen

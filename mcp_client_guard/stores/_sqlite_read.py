@@ -101,6 +101,8 @@ def _call_from_row(row: Mapping[str, Any]) -> StoredCall:
         task_is_extension=bool(_get(row, "task_is_extension", int)),
         task_open=bool(_get(row, "task_open", int)),
         repeats=_get(row, "repeats", int),
+        origin=_get_or_none(row, "origin", str),
+        principal=_get_or_none(row, "principal", str),
     )
 
 

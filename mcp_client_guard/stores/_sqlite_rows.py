@@ -93,7 +93,7 @@ def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: 
     session = (owner.key, slot, record.incarnation)
     match record:
         case CallSent():
-            _add_call(db, session, record, now)
+            _add_call(db, owner, slot, record, now)
         case CallSettled():
             db.execute(
                 "UPDATE call SET outcome = ?, reason = ?, settled_at = ?, answer = coalesce(?, answer)"
@@ -132,9 +132,11 @@ def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: 
             assert_never(record)
 
 
-def _add_call(db: sqlite3.Connection, session: tuple[str, int, int], sent: CallSent, now: float) -> None:
+def _add_call(db: sqlite3.Connection, owner: Owner, slot: int, sent: CallSent, now: float) -> None:
     row = (
-        *session,
+        owner.key,
+        slot,
+        sent.incarnation,
         sent.wire_id,
         sent.method,
         sent.tool,
@@ -143,10 +145,13 @@ def _add_call(db: sqlite3.Connection, session: tuple[str, int, int], sent: CallS
         int(sent.may_have_side_effects),
         now,
         int(sent.named),
+        owner.origin,
+        owner.principal,
     )
     try:
         db.execute(
-            f"INSERT INTO call ({CALL_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL,?,NULL,0,0,0,NULL)",
+            f"INSERT INTO call ({CALL_COLUMNS}) VALUES"
+            " (?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL,?,NULL,0,0,0,NULL,?,?)",
             row,
         )
     except sqlite3.IntegrityError:

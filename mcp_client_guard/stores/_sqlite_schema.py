@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 APPLICATION_ID = 0x4D436731  # "MCg1"
-VERSION = 2
+VERSION = 3
 
 # Columns are only ever added at the end, so that a file brought up to date is like a new one.
 SCHEMA = (
@@ -16,6 +16,7 @@ SCHEMA = (
     " sent_at REAL NOT NULL, outcome TEXT, reason TEXT, settled_at REAL,"
     " named INTEGER NOT NULL DEFAULT 0, task_id TEXT, task_is_extension INTEGER NOT NULL DEFAULT 0,"
     " task_open INTEGER NOT NULL DEFAULT 0, repeats INTEGER NOT NULL DEFAULT 0, answer TEXT,"
+    " origin TEXT, principal TEXT,"
     " UNIQUE (key, slot, incarnation, wire_id))",
     "CREATE TABLE session (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
     " incarnation INTEGER NOT NULL, generation TEXT NOT NULL, origin TEXT NOT NULL, principal TEXT,"
@@ -40,7 +41,14 @@ _FROM_1_TO_2 = (
     "ALTER TABLE cursor ADD COLUMN moved_at REAL NOT NULL DEFAULT 0",
     SCHEMA[-1],
 )
-STEPS = {1: _FROM_1_TO_2}
+_FROM_2_TO_3 = (
+    "ALTER TABLE call ADD COLUMN origin TEXT",
+    "ALTER TABLE call ADD COLUMN principal TEXT",
+    # All sessions of a slot are of one origin and principal.
+    "UPDATE call SET (origin, principal) = (SELECT origin, principal FROM session"
+    " WHERE session.key = call.key AND session.slot = call.slot LIMIT 1)",
+)
+STEPS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3}
 """By the version that each begins with: what makes the next one of it."""
 
 OWNER_COLUMNS = "key, epoch, slots"
@@ -54,7 +62,8 @@ _CALL_1 = (
     " sent_at, outcome, reason, settled_at"
 )
 _CURSOR_1 = "key, slot, incarnation, stream, trail"
-CALL_COLUMNS = f"{_CALL_1}, named, task_id, task_is_extension, task_open, repeats, answer"
+_CALL_2 = f"{_CALL_1}, named, task_id, task_is_extension, task_open, repeats, answer"
+CALL_COLUMNS = f"{_CALL_2}, origin, principal"
 CURSOR_COLUMNS = f"{_CURSOR_1}, moved_at"
 
 _TABLES = {
@@ -65,6 +74,13 @@ _TABLES = {
         "cursor": _CURSOR_1,
     },
     2: {
+        "owner": OWNER_COLUMNS,
+        "call": f"id, {_CALL_2}",
+        "session": f"id, {SESSION_COLUMNS}",
+        "cursor": CURSOR_COLUMNS,
+        "answer": f"id, {ANSWER_COLUMNS}",
+    },
+    3: {
         "owner": OWNER_COLUMNS,
         "call": f"id, {CALL_COLUMNS}",
         "session": f"id, {SESSION_COLUMNS}",

@@ -126,7 +126,9 @@ class _Call:
     __slots__ = (
         "answer",
         "key",
+        "origin",
         "outcome",
+        "principal",
         "reason",
         "repeats",
         "sent",
@@ -137,11 +139,15 @@ class _Call:
         "task_open",
     )
 
-    def __init__(self, key: str, slot: int, sent: CallSent, sent_at: float) -> None:
+    def __init__(
+        self, key: str, slot: int, sent: CallSent, sent_at: float, origin: str, principal: str | None
+    ) -> None:
         self.key = key
         self.slot = slot
         self.sent = sent
         self.sent_at = sent_at
+        self.origin = origin
+        self.principal = principal
         self.outcome: Outcome | None = None
         self.reason: str | None = None
         self.settled_at: float | None = None
@@ -193,6 +199,8 @@ class _Call:
             task_is_extension=task is not None and task.is_extension,
             task_open=self.task_open,
             repeats=self.repeats,
+            origin=self.origin,
+            principal=self.principal,
         )
 
 
@@ -263,7 +271,8 @@ class _Ledger:
     def keep(self, slot: int, record: Record, now: float, origin: str, principal: str | None) -> None:
         match record:
             case CallSent():
-                self.calls[slot, record.incarnation, record.wire_id] = _Call(self.key, slot, record, now)
+                call = _Call(self.key, slot, record, now, origin, principal)
+                self.calls[slot, record.incarnation, record.wire_id] = call
             case CallSettled() | AnswerDrained() | TaskCreated() | TaskEnded():
                 self._learn(slot, record, now)
             case CallRepeated():

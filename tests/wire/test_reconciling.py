@@ -224,6 +224,27 @@ async def test_a_named_call_is_sent_once_and_answered_from_the_store_in_the_next
     assert [(c.call_key, c.repeats, c.answer is not None) for c in kept] == [("order-17", 2, True)]
 
 
+async def test_nothing_of_another_principal_or_origin_is_used(tmp_path: Path) -> None:
+    """Neither the answer to a call of the same name, nor a doubt about the same call."""
+    one, other = Cutting(), Cutting(cuts=0)
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(one) as server, FakeServer(other) as elsewhere:
+
+            async def both(url: str, principal: str | None) -> list[str]:
+                guard = Guard(url, store=SQLiteStore(tmp_path / "a.db"), principal=principal)
+                async with connected(guard) as host:
+                    doubted = await host.call(cents=1)
+                    with guard.call_key("order-17"):
+                        answered = await host.call(cents=5)
+                return ["in doubt" if answer.doubt else answer.text for answer in (doubted, answered)]
+
+            assert await both(server.url, "ann") == ["in doubt", "charged 2"]
+            assert await both(server.url, "bob") == ["charged 3", "charged 4"]
+            assert await both(server.url, None) == ["charged 5", "charged 6"]
+            assert await both(elsewhere.url, "ann") == ["charged 1", "charged 2"]
+            assert await both(server.url, "ann") == ["in doubt", "charged 2"]
+
+
 async def test_a_name_in_meta_is_the_same_name_and_other_arguments_are_refused() -> None:
     mcp = Cutting(cuts=0)
     async with served(mcp) as (_, host):
