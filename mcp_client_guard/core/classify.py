@@ -15,7 +15,8 @@
 | written, then lost | may have run | |
 
 "Ask": a `ping` under the same session ID decides. If it draws the same refusal, the session is gone, provided
-that another can be opened. Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
+that another can be opened. "If the session is gone" holds for requests that drew just what the ping drew; any other
+refusal is what it is, even if the session is known to be gone by other signs. Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
 """
 
 from __future__ import annotations

@@ -38,6 +38,8 @@ class Recovery(Restoring):
     """Under the present session."""
     _last_word: Refusal | None = field(default=None, init=False)
     """What a ping drew from the session that is, or is taken to be, gone."""
+    _last_word_of: int = field(default=0, init=False)
+    """The incarnation of that session."""
     _initializing: Call | None = field(default=None, init=False)
     _suspicion: str | None = field(default=None, init=False)
     """Why another session is being opened while the present one is not known to be lost."""
@@ -75,16 +77,24 @@ class Recovery(Restoring):
         refusal = Refusal(200, message)
         if self.session.session_id is None or not self._may_suspect(call, refusal):
             return False
-        if self.is_over(call) and not (self._last_word and self._last_word.is_like(refusal)):
-            return False  # of a session that is gone, and not what that says to everything: it may have run
         self._suspect(Stranded(call, "an error that may mean a lost session", Ran.NO, refusal))
         return True
 
     def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
         """Not where a new session has made no difference: then it is an answer."""
-        repeated = call.refusal is not None and call.refusal.is_like(refusal)
-        known = self.session.state in (_S.LIVE, _S.REINITIALIZING) or self.is_over(call)
-        return call.own is None and known and not repeated
+        if call.own is not None or (call.refusal is not None and call.refusal.is_like(refusal)):
+            return False
+        if self._suspicion is not None or self.is_over(call):
+            return self._is_last_word(call, refusal)
+        return self.session.state is _S.LIVE
+
+    def _is_last_word(self, call: Call, refusal: Refusal) -> bool:
+        """Whether the session of this request says so to everything, its ping too.
+
+        Anything else is said of this request alone: it is the answer, however its session has ended meanwhile.
+        """
+        word = self._last_word
+        return word is not None and call.incarnation == self._last_word_of and word.is_like(refusal)
 
     def _suspect(self, suspect: Stranded) -> None:
         if self.is_over(suspect.call):
@@ -101,14 +111,25 @@ class Recovery(Restoring):
 
     def _ping_over(self, refusal: Refusal | None, answered: bool) -> None:
         self._ping = None
-        alike = refusal is not None and any(s.refusal and s.refusal.is_like(refusal) for s in self._suspects)
-        if alike and self.session.state is _S.LIVE and self._may_open():
-            self._last_word = refusal
-            self._suspicion = f"a ping drew the same refusal ({self._suspects[0].reason})"
-            self._open_another()
-        elif self.session.state is _S.LIVE:
-            self.clear_suspects()
+        if self.session.state is _S.LIVE:
+            self._last_word = refusal if self._may_open() else None
+            self._last_word_of = self.session.incarnation
+            self._suspects = self._alike()
+            if self._suspects:
+                self._suspicion = f"a ping drew the same refusal ({self._suspects[0].reason})"
+                self._open_another()
         self.streams.ping_over(answered)
+
+    def _alike(self) -> list[Stranded]:
+        """The suspects that drew what the ping drew; what the others drew is their answer."""
+        suspects, self._suspects = self._suspects, []
+        alike = []
+        for suspect in suspects:
+            if suspect.refusal is not None and self._is_last_word(suspect.call, suspect.refusal):
+                alike.append(suspect)
+            else:
+                self._believe(suspect)
+        return alike
 
     def clear_suspects(self, only: Call | None = None) -> None:
         """The session lives, as far as anybody can say: what looked like its end was an answer.
@@ -118,15 +139,19 @@ class Recovery(Restoring):
         suspects = [s for s in self._suspects if only in (None, s.call)]
         self._suspects = [s for s in self._suspects if s not in suspects]
         for suspect in suspects:
-            call, refusal = suspect.call, suspect.refusal
-            if not call.in_flight or refusal is None:
-                continue
-            call.troubled = call.suspected = False
-            if refusal.status == 200:
-                self.settle_answer(call, refusal.body)
-            else:
-                ran = rule_on(refusal.status, refusal.body, session_sent=True).ran
-                self._settle_refused(call, ran, refusal, may_wait=only is None)
+            self._believe(suspect, may_wait=only is None)
+
+    def _believe(self, suspect: Stranded, *, may_wait: bool = True) -> None:
+        """What this request drew says nothing of the session."""
+        call, refusal = suspect.call, suspect.refusal
+        if not call.in_flight or refusal is None:
+            return
+        call.troubled = call.suspected = False
+        if refusal.status == 200:
+            self.settle_answer(call, refusal.body)
+        else:
+            ran = rule_on(refusal.status, refusal.body, session_sent=True).ran
+            self._settle_refused(call, ran, refusal, may_wait=may_wait)
 
     @abstractmethod
     def settle_answer(self, call: Call, message: JSON, stream: Stream | None = None) -> None:
@@ -162,8 +187,7 @@ class Recovery(Restoring):
         self.out.append(Report(SessionLost(self.session.fingerprint, reason)))
 
     def _strand_suspects(self) -> None:
-        suspects, self._suspects = self._suspects, []
-        for suspect in suspects:
+        for suspect in self._alike():
             if suspect.call.in_flight:
                 self._strand(suspect)
 
@@ -240,7 +264,7 @@ class Recovery(Restoring):
     def _not_reopened(self, why: str, refusal: Refusal | None) -> None:
         self._initializing = None
         if self._suspicion is not None:
-            self._suspicion = None
+            self._suspicion = self._last_word = None
             self.session.move(SessionStep.KEPT)
             self.clear_suspects()
             self._decide_all()

@@ -246,6 +246,48 @@ def test_another_error_of_the_old_session_is_the_answer_of_a_call_that_ran(drive
     assert not posted(actions)
 
 
+@pytest.mark.parametrize("refusal", [200, 400, 409, 422, 500])
+@pytest.mark.parametrize("how", ["ping draws 404", "another draws 404", "lost before it came"])
+def test_how_a_session_ends_says_nothing_of_what_a_call_has_drawn_already(
+    driver: Driver, refusal: int, how: str
+) -> None:
+    """Unless the ping drew just that: it ran, and is not sent again."""
+    call, other = driver.call(), driver.request("tools/list")
+    if how == "lost before it came":
+        other.refuse(404)
+        driver.reinitialized()
+    actions = call.answer_error(-32000) if refusal == 200 else call.refuse(refusal)
+    if how == "ping draws 404":
+        actions += driver.sent("ping").refuse(404)
+    elif how == "another draws 404":
+        actions += other.refuse(404)
+    assert [r.outcome for r in reports(actions, CallSettled) if r.method == "tools/call"] == [Outcome.COMPLETED]
+    assert [m for m in delivered(actions) if m.get("id") == call.host_id]
+    if how != "lost before it came":
+        driver.reinitialized()
+    assert len(posted(driver.log, "tools/call")) == 1
+
+
+def test_of_several_suspects_only_those_that_drew_what_the_ping_drew_did_not_run(driver: Driver) -> None:
+    ran, refused, later = driver.call("ran"), driver.call("refused"), driver.call("later")
+    ran.answer_error(-32000)
+    refused.refuse(400)
+    actions = driver.sent("ping").refuse(400)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert outcomes(later.refuse(409)) == [Outcome.COMPLETED], "while another session is opened"
+    again = posted(driver.reinitialized(), "tools/call")
+    assert [p.message["params"]["name"] for p in again] == ["refused"]
+
+
+def test_the_last_word_of_a_session_says_nothing_of_another(driver: Driver) -> None:
+    driver.call("a").refuse(400)
+    driver.sent("ping").refuse(400)
+    driver.reinitialized()
+    call, other = driver.call("b"), driver.request("tools/list")
+    other.refuse(404)
+    assert outcomes(call.refuse(400)) == [Outcome.COMPLETED]
+
+
 def test_an_answer_that_a_new_session_did_not_change_is_an_answer(driver: Driver) -> None:
     driver.call().refuse(400)
     driver.sent("ping").refuse(400)
