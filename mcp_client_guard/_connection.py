@@ -52,7 +52,9 @@ class Connection:
         self._write: WriteStream[Any] | None = None
         self._hooks: Hooks
         self._callback: Callback | None = None
-        self._settling: anyio.Event | None = None
+        self._news: anyio.Event | None = None
+        """Somebody waits for the next event, or for the end."""
+        self._left = False
 
     @property
     def state(self) -> str:
@@ -124,19 +126,29 @@ class Connection:
         self._heritage = heritage
 
     async def _settled(self) -> None:
-        """Wait until every call of a dead process has its outcome, and that is in the store."""
-        shell = self._shell
-        if shell is None:
+        """Wait until every call of a dead process has its outcome, and that is in the store; not for ever.
+
+        Their own deadlines begin with the host's `initialize`, for which nothing else makes us wait no longer.
+        """
+        shell, heritage = self._shell, self._heritage
+        if shell is None or heritage is None:
             return
-        while shell.machine.heirs_open and not shell.inbox.is_closed:
-            self._settling = anyio.Event()
-            await self._settling.wait()
-        await shell.flush()
+        longest = max((self._guard.policy.deadline_of(heir.tool) for heir in heritage.heirs), default=0.0)
+        with anyio.move_on_after(longest):
+            while shell.machine.heirs_open and not self._left:
+                self._news = self._news or anyio.Event()
+                await self._news.wait()
+        if not self._left:
+            await shell.flush()
 
     def _tell(self, event: Event) -> None:
         self._guard._tell(event, self._callback)
-        if self._settling is not None:
-            self._settling.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     def _elsewhere(self, order: Ask | StopAsking | Reply | Forward) -> None:
         match order:
@@ -172,8 +184,8 @@ class Connection:
                 await shell.close()
         finally:
             shell.inbox.close()
-            if self._settling is not None:
-                self._settling.set()
+            self._left = True
+            self._wake()
             tasks.cancel_scope.cancel()
             # The host's own error is not ours to wrap in a group: it goes on by itself.
             await tasks.__aexit__(None, None, None)

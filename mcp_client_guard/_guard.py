@@ -11,14 +11,15 @@ from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
+from attrs import evolve
 
 from ._connection import Connection, call_key_here
 from ._errors import GuardError
 from ._events import Callback, EventCallback, Listener, level_of
 from ._messages import sdk_codec
 from ._reconcile import ReconcileHook
-from .core.heritage import heritage_of, settle_others
-from .core.model import CallSettled
+from .core.heritage import PROCESS_DIED, heritage_of, settle_others
+from .core.model import CallSettled, Outcome
 from .core.policy import GuardPolicy
 from .core.report import Event
 from .core.shared import SharedLedger
@@ -129,13 +130,15 @@ class Guard:
     async def recovered(self) -> list[StoredCall]:
         """What became of every call that an earlier process left without an outcome, oldest first.
 
-        Inside a connection it waits until each has its outcome (bounded by `call_deadline`): those whose answer
-        was replayed, or whose task was asked for, are `recovered` and carry their `answer`; the others are
-        `in_doubt`.
+        Inside a connection it waits until each has its outcome, the connection is closed, or `call_deadline` is
+        over: those whose answer was replayed, or whose task was asked for, are `recovered` and carry their
+        `answer`; the others are `in_doubt`, for now where nobody looks for their answer until the next
+        connection.
         """
         for connection in list(self._connections):
             await connection._settled()
-        return [c for c in await self.calls() if (c.slot, c.incarnation, c.wire_id) in self._recovered]
+        calls = [c for c in await self.calls() if (c.slot, c.incarnation, c.wire_id) in self._recovered]
+        return [c if c.outcome else evolve(c, outcome=Outcome.IN_DOUBT, reason=PROCESS_DIED) for c in calls]
 
     def consent(self, call_key: str) -> None:
         """Allow one repeat of the call in doubt with this key, which would otherwise be refused."""

@@ -26,6 +26,8 @@ from .taking import Taking
 from .tasks import ends_task
 
 _STATELESS_FROM = "2026-07-28"
+_OPENING = frozenset({"initialize", "server/discover"})
+"""After these a host may still open a session."""
 _BUSY_STATES = frozenset(
     {SessionState.CONFIRMING, SessionState.REINITIALIZING, SessionState.RESTORING, SessionState.PROVING}
 )
@@ -58,6 +60,8 @@ class Calls(Taking):
     def _request(self, sent: MessageSubmitted) -> None:
         method = sent.message["method"]
         state = self.session.state
+        if method not in _OPENING and sent.headers.get("mcp-protocol-version", "") >= _STATELESS_FROM:
+            self._account_for_heirs("the host opened no session")
         if method == "server/discover" and self.answers_probe:
             self._deliver(error_answer(sent.message["id"], -32601, "Method not found"))
         elif method == "initialize":

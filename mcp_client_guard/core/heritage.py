@@ -41,7 +41,7 @@ class OldSession:
 
 @frozen
 class Heritage:
-    """What the store holds of the slot that was used last."""
+    """What the store holds of the slot that is gone on with."""
 
     slot: int
     incarnation: int
@@ -56,9 +56,9 @@ def heritage_of(
 ) -> Heritage | None:
     """What a new connection goes on with; None if it starts afresh.
 
-    Its slot is the one used last among those that have a session to offer; if there are none, among those
-    with open calls. Nothing of another origin or principal is used. `sessions` and `calls` are those of one
-    connection key.
+    Its slot is the one used last among those that have a session to offer, and open calls if any has; if there
+    are none, among those with open calls. Nothing of another origin or principal is used. `sessions` and
+    `calls` are those of one connection key.
     """
     newest: dict[int, StoredSession] = {}
     for session in sessions:
@@ -72,7 +72,7 @@ def heritage_of(
     ours = [s for s in newest.values() if s.origin == origin and s.principal == principal]
     chosen = max(
         (s for s in ours if _is_offered(s) or s.slot in heirs),
-        key=lambda s: (_is_offered(s), s.last_used_at, s.slot),
+        key=lambda s: (_is_offered(s), s.slot in heirs, s.last_used_at, s.slot),
         default=None,
     )
     if chosen is None:

@@ -73,6 +73,18 @@ class TakeOver(Recovery):
         self._send_own(Own.PROOF, "ping", {})
         return True
 
+    def _account_for_heirs(self, reason: str) -> None:
+        """The host opens no session that the calls of the dead process could be recovered under."""
+        heritage, self.heritage = self.heritage, None
+        if heritage is None:
+            return
+        self.session.incarnation = heritage.incarnation
+        self._inherit(heritage)
+        for call in self._heirs:
+            if call.wire_id in self._tasks:
+                self.out.append(Save((TaskEnded(call.incarnation, call.wire_id),)))
+            self._tell_in_doubt(call, f"{PROCESS_DIED}, and {reason}")
+
     def _inherit(self, heritage: Heritage) -> None:
         for heir in heritage.heirs:
             call = Call(

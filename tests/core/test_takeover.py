@@ -535,3 +535,20 @@ def test_an_ended_session_or_one_without_an_id_is_not_offered() -> None:
 def test_an_empty_disk_leaves_nothing() -> None:
     assert Process().disk.heritage() is None
     assert settle_others([], None) == []
+
+
+def test_a_host_that_opens_no_session_leaves_the_dead_process_s_calls_in_doubt_at_once() -> None:
+    """It landed on 2026-07-28: there never will be anything to resume or ask under."""
+    process = Process()
+    one = opened(process)
+    one.call(cents=1)
+    one.call(cents=2).answer({"task": {"taskId": "t", "status": "working", "ttl": 60000}})
+    two = process.killed().connect()
+    stateless: Any = {"mcp-protocol-version": "2026-07-28"}
+    probe = two.request("server/discover", **stateless)
+    assert outcomes(probe.actions) == []
+    assert two.machine.heirs_open == 2
+    first = two.request("tools/list", **stateless)
+    assert outcomes(first.actions) == [Outcome.IN_DOUBT] * 2
+    assert two.machine.heirs_open == 0
+    assert [c.method for c in two.process.disk.open_calls] == ["server/discover", "tools/list"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
 
-from .hosts import LIMIT, Answer, PlainHost, plain_answer
+from .hosts import LIMIT, Answer, PlainHost, plain_answer, run_together
 
 pytestmark = pytest.mark.anyio
 
@@ -290,6 +291,99 @@ async def test_what_a_dead_process_left_is_accounted_for_and_its_session_gone_on
             assert await guard.recovered() == [left]
             assert [r.rpc_method for r in server.sent("POST", "initialize")] == ["initialize"]
             assert not server.sent("DELETE")
+
+
+class Hanging(ScriptedMcp):
+    """The first call hangs; its stream, resumed, has the answer once `answered` is set."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.arrived, self.answered = anyio.Event(), anyio.Event()
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        self.called = request
+        await reply.open_sse()
+        await reply.event("", id="p", retry=10)
+        self.arrived.set()
+        await anyio.sleep_forever()
+
+    async def resume(self, request: Request, reply: Reply) -> None:
+        await reply.open_sse()
+        await self.answered.wait()
+        await reply.event(tool_result(self.called.rpc_id, "charged"), id="e1")
+        await reply.finish()
+
+
+@asynccontextmanager
+async def after_death(tmp_path: Path, **policy: Any) -> AsyncIterator[tuple[Hanging, Guard]]:
+    """A Guard on what a process left that died with one call in flight. Its death is played by a copy."""
+    living, dead, mcp = tmp_path / "living.db", tmp_path / "dead.db", Hanging()
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server:
+            async with connected(Guard(server.url, store=SQLiteStore(living))) as host:
+                await host.post("tools/call", {"name": "charge", "arguments": {}})
+                await mcp.arrived.wait()
+                await anyio.sleep(0.2)  # a group is at most 50 ms behind
+                copy(living, dead)
+            yield mcp, Guard(server.url, store=SQLiteStore(dead), policy=GuardPolicy(**policy))
+
+
+async def outcomes_of(guard: Guard) -> list[Outcome | None]:
+    return [call.outcome for call in await guard.recovered()]
+
+
+async def test_any_number_may_wait_for_what_was_recovered(tmp_path: Path) -> None:
+    async with after_death(tmp_path) as (mcp, guard), connected(guard):
+
+        async def answer() -> list[Outcome | None]:
+            mcp.answered.set()
+            return []
+
+        waiter = partial(outcomes_of, guard)
+        told = await run_together(waiter, waiter, answer)
+    assert told == [[Outcome.RECOVERED], [Outcome.RECOVERED], []]
+
+
+async def test_whoever_waits_for_what_was_recovered_is_told_when_the_connection_is_closed(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    async def wait() -> None:
+        told.append(await outcomes_of(guard))
+
+    async with after_death(tmp_path) as (_, guard), anyio.create_task_group() as tasks:
+        async with connected(guard):
+            tasks.start_soon(wait)
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+    assert told == [[Outcome.IN_DOUBT]] * 2
+
+
+async def test_before_the_host_initializes_recovered_waits_no_longer_than_call_deadline(tmp_path: Path) -> None:
+    async with after_death(tmp_path, call_deadline=0.2) as (_, guard), Connection(guard, plain_codec):
+        assert await outcomes_of(guard) == [Outcome.IN_DOUBT]
+
+
+async def test_a_connection_that_leaves_early_keeps_nothing_from_the_next_process(tmp_path: Path) -> None:
+    """Another one is open all the time: for now it is in doubt, and is recovered by whoever takes over next."""
+    opened, other, left = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def short() -> None:
+        async with connected(guard):
+            opened.set()
+            await other.wait()
+        left.set()
+
+    async with after_death(tmp_path) as (mcp, guard), anyio.create_task_group() as tasks:
+        tasks.start_soon(short)
+        await opened.wait()
+        async with connected(guard) as host:
+            other.set()
+            await left.wait()
+            assert await outcomes_of(guard) == [Outcome.IN_DOUBT]
+            await host.request("ping")
+        mcp.answered.set()
+        async with connected(guard):
+            assert await outcomes_of(guard) == [Outcome.RECOVERED]
 
 
 def copy(source: Path, target: Path) -> None:
