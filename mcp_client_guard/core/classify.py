@@ -15,8 +15,10 @@
 | written, then lost | may have run | |
 
 "Ask": a `ping` under the same session ID decides. If it draws the same refusal, the session is gone, provided
-that another can be opened. "If the session is gone" holds for requests that drew just what the ping drew; any other
-refusal is what it is, even if the session is known to be gone by other signs. Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
+that another can be opened. "If the session is gone" holds for requests that drew just what the ping drew; any
+other refusal is what it is, even if the session is known to be gone by other signs. And whatever came for a
+request before (an event, progress) shows that it was taken: then nothing says that it did not run.
+Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
 """
 
 from __future__ import annotations

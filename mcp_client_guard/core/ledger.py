@@ -83,6 +83,8 @@ class Call:
     """Its stream is lost, on trial or unproven, or it waits for a new session: a repeat joins it."""
     suspected: bool = False
     """It has an answer, which is believed only when a ping has said that the session lives."""
+    was_taken: bool = False
+    """An event came for it before any answer: the server had it, and nothing says any more that it did not run."""
     outcome: Outcome | None = None
     cancelled: bool = False
 

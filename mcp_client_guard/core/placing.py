@@ -60,6 +60,8 @@ class Placing(Registry):
         if placement is _NEXT:
             stream.primed_on = event.connection
             self._primed(stream)
+            if stream.call is not None:
+                stream.call.was_taken = True
         if not event.body:
             return
         why = "not JSON" if event.body is UNREADABLE else "not a JSON-RPC message"

@@ -185,6 +185,7 @@ class Reconciling(Repeats):
             joined=list(old.joined),
             troubled=False,
             suspected=False,
+            was_taken=False,
         )
         self._stranded.pop(old.first_wire_id, None)
         old.joined.clear()
@@ -255,8 +256,9 @@ class Reconciling(Repeats):
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
         status = refusal.status
+        ran = Ran.MAYBE if ran is Ran.NO and call.was_taken else ran
         where = f", redirected to {refusal.location}, which was not followed" if refusal.location else ""
-        if status in BUSY and may_wait and self._may_wait(call, refusal):
+        if ran is Ran.NO and status in BUSY and may_wait and self._may_wait(call, refusal):
             delay = Delay(call.sendings, None, refusal.retry_after or 0.0)
             stranded = Stranded(call, f"HTTP {status}", Ran.NO, refusal, delay=delay)
             if self._is_ready_for(call):

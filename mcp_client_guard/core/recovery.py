@@ -64,7 +64,7 @@ class Recovery(Restoring):
         if call.own is not None and (gone or call.own is not Own.HOOK):
             self._own_failed(call, reason, refusal)
         elif gone:
-            self._strand(Stranded(call, reason, Ran.NO, refusal))
+            self._strand(Stranded(call, reason, Ran.MAYBE if call.was_taken else Ran.NO, refusal))
         elif ruling.session is SessionWord.ASK and self._may_suspect(call, refusal):
             self._suspect(Stranded(call, reason, ruling.ran_if_gone, refusal))
         else:
@@ -81,8 +81,8 @@ class Recovery(Restoring):
         return True
 
     def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
-        """Not where a new session has made no difference: then it is an answer."""
-        if call.own is not None or (call.refusal is not None and call.refusal.is_like(refusal)):
+        """Not where a new session has made no difference, nor where the request was taken: it is an answer."""
+        if call.own is not None or call.was_taken or (call.refusal is not None and call.refusal.is_like(refusal)):
             return False
         if self._suspicion is not None or self.is_over(call):
             return self._is_last_word(call, refusal)

@@ -40,6 +40,8 @@ class Taking(TakeOver):
         """
         if "method" not in message:
             return self._take_answer(stream, message, direct)
+        if stream.call is not None:
+            stream.call.was_taken = True
         if self._is_of_old_session(stream) and message["method"] != "notifications/progress":
             return Taken.LATE
         if "id" not in message:
@@ -88,6 +90,8 @@ class Taking(TakeOver):
         params = message.get("params") or {}
         token = params.get("progressToken")
         call = self.ledger.owing(token)
+        if call is not None:
+            call.was_taken = True
         if call is not None and call.in_flight and call.host_token is not None:
             self.streams.deliver(stream, {**message, "params": {**params, "progressToken": call.host_token}})
             return Taken.DELIVERED

@@ -268,6 +268,38 @@ def test_how_a_session_ends_says_nothing_of_what_a_call_has_drawn_already(
     assert len(posted(driver.log, "tools/call")) == 1
 
 
+@pytest.mark.parametrize("sign", ["priming", "progress", "log", "progress on another stream", "resumed"])
+def test_an_error_after_any_sign_of_life_is_the_answer_of_a_call_that_ran(sign: str) -> None:
+    driver = Driver().opened(standalone=True)
+    call = driver.call()
+    call.accept()
+    if sign == "priming":
+        call.event("p")
+    elif sign == "progress":
+        call.event(None, call.progress(1))
+    elif sign == "log":
+        call.event(None, note("working"))
+    elif sign == "resumed":
+        call.event("p")
+        call.resumed()
+    else:
+        driver.standalone.event(None, call.progress(1))
+    actions = call.event(None, call.error(-32000))
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert error_of(actions)["code"] == -32000
+    assert not posted(driver.log, "ping")
+
+
+@pytest.mark.parametrize("status", [404, 401, 413, 429, 503])
+def test_nor_does_any_status_say_that_such_a_call_did_not_run(status: int) -> None:
+    driver = Driver(GuardPolicy(trust_status=True)).opened(standalone=True)
+    call = driver.call()
+    driver.standalone.event(None, call.progress(1))
+    actions = call.refuse(status)
+    assert in_doubt(actions)
+    assert not posted(actions, "tools/call")
+
+
 def test_of_several_suspects_only_those_that_drew_what_the_ping_drew_did_not_run(driver: Driver) -> None:
     ran, refused, later = driver.call("ran"), driver.call("refused"), driver.call("later")
     ran.answer_error(-32000)
