@@ -105,11 +105,12 @@ class Calls(Taking):
             tool=tool,
             params=params,
             call_key=named or sent.call_key,
-            may_have_side_effects=self.policy.may_have_side_effects(method, self.annotations.get(tool or "")),
+            may_have_side_effects=self._may_have_side_effects(method, tool),
             incarnation=self.session.incarnation,
             stateless=self.session.state is SessionState.NEW and version >= _STATELESS_FROM,
             host_token=host_token_of(message),
             sent=sent,
+            listed=self.tools.get(tool or ""),
             named=named is not None or sent.named,
         )
 
@@ -242,7 +243,7 @@ class Calls(Taking):
             tool,
             told.params,
             told.call_key,
-            self.policy.may_have_side_effects(told.method, self.annotations.get(tool or "")),
+            self._may_have_side_effects(told.method, tool),
             self.session.incarnation,
             own=Own.HOOK,
             ticket=told.ticket,

@@ -19,7 +19,8 @@ def consent_to(
 ) -> Consent:
     """Whether this request may be sent again although it may have run; the `reconcile` hook is asked before.
 
-    `annotations` are those captured before the loss. Nothing is repeated of a tool whose schema has changed.
+    `annotations` are those that the host knew when it wrote the request. Nothing is repeated of a tool that has
+    changed since.
     """
     if method != "tools/call":
         return Consent.RESEND if method in HARMLESS_METHODS else Consent.NONE

@@ -61,6 +61,8 @@ class Call:
     host_token: str | int | None = None
     sent: MessageSubmitted | None = None
     """As the host wrote it, for sending it again."""
+    listed: JSON | None = None
+    """Its tool as the host knew it when it wrote this."""
     own: Own | None = None
     ticket: int = 0
     """Of what our own request is for: the hook's question, or the wire ID of the call it is about."""

@@ -45,10 +45,10 @@ class Reconciling(Repeats):
 
     has_hook: bool
     """The user has a `reconcile` hook."""
-    annotations: dict[str, JSON] = field(factory=dict, init=False)
-    """As captured before the loss."""
-    changed_tools: set[str] = field(factory=set, init=False)
-    """Those whose schema is not, or may not be, what it was before the session was lost."""
+    tools: dict[str, JSON] = field(factory=dict, init=False)
+    """As the host was last told of them."""
+    present_tools: dict[str, JSON] = field(factory=dict, init=False)
+    """As the server has last told of them, host or guard, in this session."""
     _stranded: dict[int, Stranded] = field(factory=dict, init=False)
 
     @abstractmethod
@@ -116,9 +116,23 @@ class Reconciling(Repeats):
     def _consents_to(self, call: Call) -> bool:
         if call.own is Own.HEIR or call.repeats >= _MOST_REPEATS:
             return False
-        changed = call.tool in self.changed_tools
-        hints = self.annotations.get(call.tool or "")
+        changed = self._has_changed(call)
+        hints = hints_of(call.listed)
         return consent_to(self.policy, call.method, call.tool, hints, tool_changed=changed) is Consent.RESEND
+
+    @property
+    def changed_tools(self) -> list[str]:
+        """Those that are not, or may not be, what the host takes them for."""
+        return sorted(name for name, tool in self.tools.items() if self.present_tools.get(name) != tool)
+
+    def _has_changed(self, call: Call) -> bool:
+        """Whether its tool is not, or may not be, what it was when the host wrote this call."""
+        return call.listed is not None and self.present_tools.get(call.tool or "") != call.listed
+
+    def _may_have_side_effects(self, method: str, tool: str | None) -> bool:
+        """A tool that the host knows is believed harmless if that is still what the server says of it."""
+        known = (self.tools.get(tool or ""), self.present_tools.get(tool or ""))
+        return any(self.policy.may_have_side_effects(method, hints_of(said)) for said in known)
 
     def _is_ready_for(self, call: Call) -> bool:
         state = self.session.state
@@ -153,9 +167,9 @@ class Reconciling(Repeats):
         call = stranded.call
         if _is_busy(stranded.refusal) and not self._may_send_to_busy(call):
             self._refuse(stranded, stranded.reason)
-        elif call.tool in self.changed_tools:
-            self._refuse(stranded, "the schema of the tool changed with the session")
-        elif call.refusals >= _MOST_REFUSALS:
+        elif self._has_changed(call):
+            self._refuse(stranded, "the schema of the tool changed since it was called")
+        elif call.refusals >= _MOST_REFUSALS and not _is_busy(stranded.refusal):
             self._refuse(stranded, stranded.reason)
         else:
             self._send_again(stranded, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}")
@@ -260,11 +274,7 @@ class Reconciling(Repeats):
         where = f", redirected to {refusal.location}, which was not followed" if refusal.location else ""
         if ran is Ran.NO and status in BUSY and may_wait and self._may_wait(call, refusal):
             delay = Delay(call.sendings, None, refusal.retry_after or 0.0)
-            stranded = Stranded(call, f"HTTP {status}", Ran.NO, refusal, delay=delay)
-            if self._is_ready_for(call):
-                self._send_again(stranded, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
-            else:
-                self._strand(stranded)
+            self._strand(Stranded(call, f"HTTP {status}", Ran.NO, refusal, delay=delay))
         elif ran is Ran.NO:
             self.not_executed(call, "server", f"HTTP {status}{where}", status)
         elif ran is Ran.MAYBE:
@@ -285,6 +295,12 @@ class Reconciling(Repeats):
 
     def _may_send_to_busy(self, call: Call) -> bool:
         return self.policy.trust_status or not call.may_have_side_effects
+
+
+def hints_of(tool: JSON | None) -> JSON:
+    """What a tool says of itself."""
+    hints = tool.get("annotations") if tool is not None else None
+    return hints if isinstance(hints, dict) else {}
 
 
 def _is_busy(refusal: Refusal | None) -> bool:

@@ -24,13 +24,10 @@ class Restoring(Reconciling):
 
     subscriptions: set[str] = field(factory=set, init=False)
     log_level: str | None = field(default=None, init=False)
-    tools: dict[str, JSON] = field(factory=dict, init=False)
-    """As the host was last told of them."""
     _differences: tuple[str, ...] = field(default=(), init=False)
     """Between what the server said of itself in the lost session and in this one."""
     _restoring: set[int] = field(factory=set, init=False)
     _not_restored: list[str] = field(factory=list, init=False)
-    _new_tools: dict[str, JSON] = field(factory=dict, init=False)
 
     @abstractmethod
     def _go_on(self) -> None:
@@ -41,17 +38,17 @@ class Restoring(Reconciling):
         """The host opens a session of its own: it is to be as the host makes it."""
         self.subscriptions.clear()
         self.log_level = None
-        self.changed_tools.update(self.tools)  # until the host has listed them again
+        self.present_tools.clear()  # until the host has listed them again
 
     def _restore(self) -> None:
         self.session.move(SessionStep.RESTORE_SENT)
-        self._not_restored, self._new_tools = [], {}
+        self._not_restored = []
+        self.present_tools.clear()  # until they are known to be the same
         wanted: list[tuple[str, JSON]] = []
         if self.log_level is not None:
             wanted.append(("logging/setLevel", {"level": self.log_level}))
         wanted += [("resources/subscribe", {"uri": uri}) for uri in sorted(self.subscriptions)]
         if self.tools:
-            self.changed_tools = set(self.tools)  # until they are known to be the same
             wanted.append(("tools/list", {}))
         self.out.append(SetTimer(RESTORING, _RESTORE_SECONDS))
         for method, params in wanted:
@@ -68,7 +65,7 @@ class Restoring(Reconciling):
             return
         self._restoring.clear()
         self.out.append(CancelTimer(RESTORING))
-        changed = (*self._differences, *(f"tool {name}" for name in sorted(self.changed_tools)))
+        changed = (*self._differences, *(f"tool {name}" for name in self.changed_tools))
         self.out.append(Report(Reinitialized(self.session.fingerprint, changed, tuple(self._not_restored))))
         self.session.move(SessionStep.RESTORED)
         self.streams.refresh_now()
@@ -96,11 +93,9 @@ class Restoring(Reconciling):
 
     def _restored_tools(self, result: JSON, *, in_time: bool) -> None:
         """One page of what tools there are now. A late one is not followed by another: pages may have no end."""
-        self._new_tools.update(tools_of(result))
+        self.present_tools.update(tools_of(result))
         cursor = result.get("nextCursor")
-        if not (isinstance(cursor, str) and cursor):
-            self.changed_tools = {name for name, tool in self.tools.items() if self._new_tools.get(name) != tool}
-        elif in_time:
+        if isinstance(cursor, str) and cursor and in_time:
             self._restoring.add(self._send_own(Own.RESTORE, "tools/list", {"cursor": cursor}).wire_id)
 
     def _send_own(self, own: Own, method: str, params: JSON, *, ticket: int = 0, delay: Delay = NO_DELAY) -> Call:

@@ -190,10 +190,7 @@ class Taking(TakeOver):
             self.tools.clear()
         listed = tools_of(result)
         self.tools.update(listed)
-        self.changed_tools.difference_update(listed)
-        for name, tool in listed.items():
-            hints = tool.get("annotations")
-            self.annotations[name] = hints if isinstance(hints, dict) else {}
+        self.present_tools.update(listed)
 
     def _post_note(self, sent: MessageSubmitted, method: str) -> int | None:
         if self.session.state in (SessionState.LOST, SessionState.REINITIALIZING):

@@ -134,6 +134,58 @@ def test_a_cut_call_of_a_tool_that_has_changed_is_in_doubt(driver: Driver) -> No
     assert [p.message["params"]["name"] for p in calls_in(actions)] == ["charge"]
 
 
+SAFE_CHARGE: dict[str, Any] = {"name": "charge", "annotations": {"readOnlyHint": True}}
+
+
+@pytest.mark.parametrize("rule", [None, "always"])
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_list_read_again_does_not_launder_a_call_sent_before(rule: Any, asked: bool) -> None:
+    """It is judged by what the host knew when it sent it; and its tool has changed since."""
+    driver = Driver(GuardPolicy(resend={"charge": rule} if rule else {}), has_hook=asked).opened()
+    driver.listed(CHARGE)
+    call = driver.call()
+    call.accept()
+    driver.call("look").refuse(404)
+    driver.reinitialized(tools=[SAFE_CHARGE])
+    if asked:
+        call.cut()
+    driver.listed(SAFE_CHARGE)
+    actions = driver.reconciled(call, None) if asked else call.cut()
+    assert in_doubt(actions)
+    assert not calls_in(actions)
+
+
+def test_nor_does_one_read_in_the_same_session(driver: Driver) -> None:
+    call = driver.call("look")
+    driver.listed({**LOOK, "inputSchema": {}}, CHARGE)
+    assert in_doubt(call.cut())
+
+
+@pytest.mark.parametrize(("before", "now"), [(LOOK, {"name": "look"}), ({"name": "look"}, LOOK)])
+def test_a_tool_that_changed_and_was_not_listed_again_is_the_worse_of_both(
+    before: Any, now: Any
+) -> None:
+    driver = Driver().opened()
+    driver.listed(before)
+    driver.call().refuse(404)
+    driver.reinitialized(tools=[now])
+    call = driver.call("look")
+    (row,) = records(call.actions, CallSent)
+    assert row.may_have_side_effects
+    assert error_of(call.refuse(429))["code"] == CODE_NOT_EXECUTED
+    driver.listed(LOOK)
+    assert not records(driver.call("look").actions, CallSent)[0].may_have_side_effects
+
+
+def test_a_busy_server_s_call_of_a_tool_that_has_changed_is_not_sent_again(driver: Driver) -> None:
+    look = driver.call("look")
+    driver.call().refuse(404)
+    driver.reinitialized(tools=[{**LOOK, "inputSchema": {}}, CHARGE])
+    actions = look.refuse(429)
+    assert "changed" in error_of(actions)["message"]
+    assert not calls_in(actions)
+
+
 def test_a_call_cut_when_no_session_is_to_be_had_asks_for_one() -> None:
     driver = Driver().opened()
     driver.listed(LOOK)

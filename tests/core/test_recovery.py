@@ -742,7 +742,7 @@ def test_what_restores_an_older_session_is_not_taken_for_the_present_one(driver:
     level.refuse(404)
     driver.reopened("session-three")
     listing.answer({"tools": [CHARGE, LOOK]})
-    assert driver.machine._calls.changed_tools == {"charge", "look"}
+    assert driver.machine._calls.changed_tools == ["charge", "look"]
 
 
 def test_tools_are_read_to_the_last_page(driver: Driver) -> None:
