@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp
+from attrs import evolve
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
@@ -15,9 +16,10 @@ from mcp_client_guard import Event, Guard, GuardPolicy
 HOSTS = ("session", "client") if hasattr(mcp, "Client") else ("session",)
 SDK = "sdk2" if hasattr(mcp, "Client") else "sdk1"
 
-POLICY = GuardPolicy(recheck=0.25)
-"""A wait short enough for thousands of cases; everything else as users get it."""
-STALL_POLICY = GuardPolicy(recheck=0.25, max_idle=1.0, call_deadline=30.0)
+POLICY = GuardPolicy(recheck=0.25, resend={"*": "never"})
+"""A wait short enough for thousands of cases; and nothing is sent twice, so that each execution can be counted: some
+servers' tools are read-only. Everything else as users get it."""
+STALL_POLICY = evolve(POLICY, max_idle=1.0, call_deadline=30.0)
 """Where the wire stalls: `max_idle` finds it if the stream holds a cursor, else the deadline does."""
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
