@@ -17,8 +17,8 @@ HOSTS = ("session", "client") if hasattr(mcp, "Client") else ("session",)
 SDK = "sdk2" if hasattr(mcp, "Client") else "sdk1"
 
 POLICY = GuardPolicy(recheck=0.25, resend={"*": "never"})
-"""A wait short enough for thousands of cases; and nothing is sent twice, so that each execution can be counted: some
-servers' tools are read-only. Everything else as users get it."""
+"""A wait short enough for thousands of cases, and nothing sent twice by consent: each execution counts, also of a
+tool that is read-only. Everything else as users get it."""
 STALL_POLICY = evolve(POLICY, max_idle=1.0, call_deadline=30.0)
 """Where the wire stalls: `max_idle` finds it if the stream holds a cursor, else the deadline does."""
 
