@@ -20,7 +20,6 @@ from .core.actions import Ask, Forward, Reply, StopAsking
 from .core.heritage import Heritage
 from .core.inputs import Forwarded
 from .core.machine import Machine
-from .core.model import assert_never
 from .core.report import Event
 from .core.state import SessionState
 from .transports import http
@@ -50,7 +49,7 @@ class Connection:
         self._tasks: TaskGroup | None = None
         self._shell: StreamableHttp | None = None
         self._write: WriteStream[Any] | None = None
-        self._hooks: Hooks
+        self._hooks: Hooks | None = None
         self._callback: Callback | None = None
         self._news: anyio.Event | None = None
         """Somebody waits for the next event, or for the end."""
@@ -156,14 +155,9 @@ class Connection:
                 for other in self._guard._connections:
                     if id(other) == order.machine and other._shell is not None:
                         other._shell.feed(Forwarded(order.message))
-            case Ask():
-                self._hooks.ask(order)
-            case StopAsking():
-                self._hooks.stop(order)
-            case Reply():
-                self._hooks.reply(order)
             case _:
-                assert_never(order)
+                assert self._hooks is not None
+                self._hooks.carry_out(order)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -186,6 +180,8 @@ class Connection:
             shell.inbox.close()
             self._left = True
             self._wake()
+            if self._hooks is not None:
+                self._hooks.close()
             tasks.cancel_scope.cancel()
             # The host's own error is not ours to wrap in a group: it goes on by itself.
             await tasks.__aexit__(None, None, None)

@@ -12,6 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field
 
+from ._theirs import is_theirs
 from .core import report
 from .core.report import Event
 
@@ -63,7 +64,9 @@ class Callback:
         """Call it. Returns what is to be awaited, or None."""
         try:
             result = self._call(event)
-        except Exception:
+        except BaseException as error:
+            if not is_theirs(error):
+                raise
             logger.exception("on_event failed")
             return None
         return result if inspect.isawaitable(result) else None
@@ -72,7 +75,9 @@ class Callback:
         while result is not None:
             try:
                 await result
-            except Exception:
+            except BaseException as error:
+                if not is_theirs(error):
+                    raise
                 logger.exception("on_event failed")
             result = None
             while result is None and self._waiting:

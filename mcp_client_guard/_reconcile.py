@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
@@ -13,10 +14,11 @@ from anyio.abc import TaskGroup
 from attrs import define, field, frozen
 
 from ._errors import RequestFailed
+from ._theirs import is_theirs
 from .core.actions import Ask, Reply, StopAsking
-from .core.answers import CallInDoubt
+from .core.answers import CODE_SESSION_LOST, CallInDoubt
 from .core.inputs import HookRequested, Input, Reconciled
-from .core.model import JSON
+from .core.model import JSON, assert_never
 from .core.verdicts import Fail, Resend, Resolve, Verdict
 
 logger = logging.getLogger("mcp_client_guard")
@@ -54,6 +56,18 @@ class Hooks:
     _running: dict[int, anyio.CancelScope] = field(factory=dict, init=False)
     _replies: dict[int, _Waiter] = field(factory=dict, init=False)
     _tickets: int = field(default=0, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def carry_out(self, order: Ask | StopAsking | Reply) -> None:
+        match order:
+            case Ask():
+                self.ask(order)
+            case StopAsking():
+                self.stop(order)
+            case Reply():
+                self.reply(order)
+            case _:
+                assert_never(order)
 
     def ask(self, asked: Ask) -> None:
         scope = self._running[asked.question] = anyio.CancelScope()
@@ -70,15 +84,21 @@ class Hooks:
             waiter.message = reply.message
             waiter.arrived.set()
 
+    def close(self) -> None:
+        """The connection is closed: nothing is answered any more, to whoever still holds a `Reconciler`."""
+        self._closed = True
+        for ticket in list(self._replies):
+            self.reply(Reply(ticket, _CLOSED))
+
     async def _run(self, asked: Ask, scope: anyio.CancelScope) -> None:
         told: Reconciled | None = None
         with scope:
             try:
                 verdict = await self.hook(InDoubtCall.of(asked.doubt, asked.arguments), Reconciler(self))
-                if verdict is not None and not isinstance(verdict, (Resend, Resolve, Fail)):
-                    raise TypeError(f"reconcile must return Resend, Resolve, Fail or None, not {verdict!r}")
-                told = Reconciled(asked.question, verdict)
-            except Exception as error:
+                told = Reconciled(asked.question, _checked(verdict))
+            except BaseException as error:
+                if not is_theirs(error):
+                    raise
                 logger.exception("the reconcile hook failed")
                 told = Reconciled(asked.question, None, type(error).__name__)
         if told is not None and self._running.pop(asked.question, None) is not None:
@@ -89,8 +109,11 @@ class Hooks:
         ticket = self._tickets
         waiter = self._replies[ticket] = _Waiter()
         try:
-            self.feed(HookRequested(ticket, method, params, str(uuid.uuid4())))
-            await waiter.arrived.wait()
+            if self._closed:
+                waiter.message = _CLOSED
+            else:
+                self.feed(HookRequested(ticket, method, params, str(uuid.uuid4())))
+                await waiter.arrived.wait()
         finally:
             self._replies.pop(ticket, None)
         error = waiter.message.get("error")
@@ -98,6 +121,22 @@ class Hooks:
             raise RequestFailed(error.get("code", 0), error.get("message", ""), error.get("data"))
         result = waiter.message.get("result")
         return result if isinstance(result, dict) else {}
+
+
+_CLOSED: JSON = {"error": {"code": CODE_SESSION_LOST, "message": "the connection is closed"}}
+
+
+def _checked(verdict: Any) -> Verdict | None:
+    """What the hook returned, if it can be used. Its values are the user's: they are named nowhere."""
+    if isinstance(verdict, Resolve):
+        result = verdict.as_json()
+        if result is not None and not isinstance(result.get("content"), list):
+            raise TypeError("Resolve needs a CallToolResult: it has a list named content")
+        # Copied, for it goes to the host and to the store, now or later; what is no JSON would harm others there.
+        return Resolve(json.loads(json.dumps(result, allow_nan=False)))
+    if verdict is not None and not isinstance(verdict, (Resend, Fail)):
+        raise TypeError(f"reconcile must return Resend, Resolve, Fail or None, not {type(verdict).__name__}")
+    return verdict
 
 
 @define(eq=False)
@@ -119,7 +158,7 @@ class Reconciler:
         """Call a tool; returns the `CallToolResult` as JSON.
 
         Raises:
-            RequestFailed: the server answered with an error, or the answer was lost.
+            RequestFailed: the server answered with an error, the answer was lost, or the connection is closed.
         """
         return await self.request("tools/call", {"name": name, "arguments": arguments or {}})
 

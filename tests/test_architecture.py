@@ -60,11 +60,12 @@ PUBLIC = {
 MAY_KNOW = {
     "core": {"core"},
     "_errors": set[str](),
+    "_theirs": set[str](),
     "stores": {"stores", "core.model", "core.stored", "_errors"},
-    "transports": {"transports", "core", "stores", "_errors"},
+    "transports": {"transports", "core", "stores", "_errors", "_theirs"},
     "_messages": {"core", "_errors"},
-    "_events": {"core"},
-    "_reconcile": {"core", "_errors"},
+    "_events": {"core", "_theirs"},
+    "_reconcile": {"core", "_errors", "_theirs"},
     # `_guard` by name only: a connection is one of its guard's.
     "_connection": {"core", "stores", "transports", "_errors", "_events", "_guard", "_messages", "_reconcile"},
     "_guard": {"core", "stores", "transports", "_connection", "_errors", "_events", "_messages", "_reconcile"},

@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field
 
+from mcp_client_guard._theirs import is_theirs
 from mcp_client_guard.core.actions import (
     Action,
     Ask,
@@ -252,7 +253,9 @@ class StreamableHttp:
         with exchange.scope:
             try:
                 lost = await self._converse(exchange)
-            except Exception as error:
+            except BaseException as error:
+                if not is_theirs(error):
+                    raise
                 lost = self._lost(exchange, error)
         self._forget(order.connection)
         if lost is not None and not exchange.lingering:
@@ -266,7 +269,7 @@ class StreamableHttp:
             self._freed.set()
             self._freed = None
 
-    def _lost(self, exchange: Exchange, error: Exception) -> ConnectionLost:
+    def _lost(self, exchange: Exchange, error: BaseException) -> ConnectionLost:
         order = exchange.order
         if not http.is_stream_error(error):
             logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -129,7 +130,23 @@ async def never_answers(call: InDoubtCall, server: Reconciler) -> None:
 
 
 async def says_nonsense(call: InDoubtCall, server: Reconciler) -> Any:
-    return "again"
+    return "a secret"
+
+
+async def knows_no_result(call: InDoubtCall, server: Reconciler) -> Any:
+    return Resolve({"structuredContent": {"secret": 1}})
+
+
+async def knows_no_json(call: InDoubtCall, server: Reconciler) -> Any:
+    return Resolve({"content": [], "structuredContent": {"at": object()}})
+
+
+async def knows_no_number(call: InDoubtCall, server: Reconciler) -> Any:
+    return Resolve({"content": [], "structuredContent": {"at": float("nan")}})
+
+
+async def knows_no_object(call: InDoubtCall, server: Reconciler) -> Any:
+    return Resolve("secret")
 
 
 @pytest.mark.parametrize(
@@ -140,9 +157,15 @@ async def says_nonsense(call: InDoubtCall, server: Reconciler) -> Any:
         (raises_what_the_server_says, RequestFailed.__name__),
         (never_answers, "did not answer in time"),
         (says_nonsense, "TypeError"),
+        (knows_no_result, "TypeError"),
+        (knows_no_json, "TypeError"),
+        (knows_no_number, "ValueError"),
+        (knows_no_object, "no object"),
     ],
 )
-async def test_a_hook_that_says_nothing_of_use_leaves_the_call_in_doubt(hook: Any, why: str) -> None:
+async def test_a_hook_that_says_nothing_of_use_leaves_the_call_in_doubt(
+    hook: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     mcp = Cutting()
     seconds = 0.05 if hook is never_answers else LIMIT
     async with served(mcp, reconcile=hook, policy=GuardPolicy(reconcile_timeout=seconds)) as (_, host):
@@ -150,7 +173,65 @@ async def test_a_hook_that_says_nothing_of_use_leaves_the_call_in_doubt(hook: An
     assert answer.doubt is not None
     assert why in answer.doubt.reason
     assert "secret" not in answer.text
+    assert "secret" not in caplog.text or hook is raises, "what it returned is the user's own"
     assert len(mcp.ran) == 1
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancellation_that_leaks_from_hook_or_callback_costs_nothing_else(anyio_backend: str) -> None:
+    """asyncio raises CancelledError out of whatever awaits a future that somebody cancelled."""
+
+    async def leaks(*_: Any) -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    class Slow(Cutting):
+        async def call(self, request: Request, reply: Reply) -> None:
+            if request.json["params"]["name"] == "find_charge":
+                await over.wait()
+            await super().call(request, reply)
+
+    over = anyio.Event()
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Slow()) as server:
+            guard = Guard(server.url, reconcile=leaks, on_event=leaks)
+            async with connected(guard) as host:
+                other = await host.post("tools/call", {"name": "find_charge", "arguments": {}})
+                answer = await host.call()
+                assert answer.doubt is not None
+                assert "CancelledError" in answer.doubt.reason
+                over.set()
+                assert "result" in (await host.until(lambda: host.answers_to(other)))[0]
+
+
+async def test_a_reconciler_that_outlives_its_connection_raises() -> None:
+    kept: list[Reconciler] = []
+    told: list[int] = []
+
+    async def keep(call: InDoubtCall, server: Reconciler) -> None:
+        kept.append(server)
+
+    class Deaf(Cutting):
+        async def call(self, request: Request, reply: Reply) -> None:
+            if request.json["params"]["name"] == "find_charge":
+                asked.set()
+                await anyio.sleep_forever()
+            await super().call(request, reply)
+
+    async def ask() -> None:
+        with pytest.raises(RequestFailed, match="the connection is closed") as failed:
+            await kept[0].call_tool("find_charge")
+        told.append(failed.value.code)
+
+    asked = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        async with served(Deaf(), reconcile=keep) as (_, host):
+            await host.call()
+            tasks.start_soon(ask)
+            await asked.wait()
+    await ask()
+    assert told == [-31904, -31904]
 
 
 async def test_leaving_while_the_hook_thinks_ends_it() -> None:
