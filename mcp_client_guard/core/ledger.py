@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from hashlib import blake2b
-from json import dumps
+from json import dumps, loads
 from typing import Any
 
 from attrs import define, field, frozen
@@ -211,10 +211,19 @@ def _as_wire_id(value: object) -> int | None:
 
 
 def arguments_digest(params: JSON) -> bytes:
-    """128-bit BLAKE2b of tool and arguments, for finding repeats; order of keys does not matter."""
-    what = [params.get("name"), params.get("arguments")]
+    """128-bit BLAKE2b of tool and arguments, for finding repeats.
+
+    What does not tell two calls apart: the order of keys, `1` or `1.0`, no arguments or empty ones.
+    """
+    what = loads(dumps([params.get("name"), params.get("arguments") or {}]), parse_float=_number)
     text = dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
+
+
+def _number(text: str) -> float:
+    """A whole one in its one form."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 def to_wire(message: JSON, call: Call, key_argument: str | None = None) -> JSON:

@@ -9,7 +9,7 @@ import pytest
 from mcp_client_guard.core.actions import Action, Post, TimerKind
 from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CODE_NOT_EXECUTED, CallInDoubt
 from mcp_client_guard.core.inputs import MessageSubmitted
-from mcp_client_guard.core.model import CallRepeated, Outcome
+from mcp_client_guard.core.model import JSON, CallRepeated, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
 from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, reports
@@ -70,6 +70,29 @@ def test_another_tool_or_other_arguments_are_no_repeat(one: Connection) -> None:
     doubtful(one, cents=1)
     assert is_sent(one.call(cents=2))
     assert is_sent(one.call("refund", cents=1))
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ({"n": 1, "m": 2}, {"m": 2.0, "n": 1.0}),
+        ({"a": {"b": [1e3, {"c": 0}]}}, {"a": {"b": [1000, {"c": -0.0}]}}),
+        (None, {}),
+    ],
+)
+def test_other_forms_of_the_same_arguments_are_a_repeat(one: Connection, first: Any, again: Any) -> None:
+    def params(arguments: Any) -> JSON:
+        return {"name": "charge"} if arguments is None else {"name": "charge", "arguments": arguments}
+
+    one.peer(one.request("tools/call", params(first)).stream).cut()
+    assert not is_sent(one.request("tools/call", params(again)))
+
+
+def test_arguments_that_only_look_alike_are_no_repeat(one: Connection) -> None:
+    for value in (1, True, "1", 1.5, float("inf"), None, [], {}):
+        call = one.call(n=value)
+        assert is_sent(call), value
+        call.cut()
 
 
 def test_once_the_window_is_over_it_is_sent(one: Connection) -> None:
@@ -293,6 +316,94 @@ def test_a_repeat_of_a_call_that_waits_for_a_new_session_joins_it(one: Connectio
     peer = one.sent("tools/call")
     ids = {m["id"] for m in delivered(peer.answer({}))}
     assert ids == {call.host_id, again.host_id}
+
+
+# Waiting.
+
+
+def waits(connection: Connection) -> Peer:
+    """A call that waits for a session."""
+    connection.request("tools/list").refuse(404)
+    call = connection.call()
+    assert not of(call.actions, Post)
+    return call
+
+
+def test_repeats_of_a_call_that_waits_for_a_session_join_it_and_it_is_sent_once(
+    process: Process, one: Connection
+) -> None:
+    two = opened(process)
+    call = waits(one)
+    again, third = one.call(), two.call()
+    assert reports(again.actions, RepeatJoined)
+    assert reports(third.actions, RepeatJoined)
+    one.reinitialized()
+    assert sum(isinstance(a, Post) and a.message.get("method") == "tools/call" for a in one.log) == 1
+    actions = one.sent("tools/call").answer()
+    assert {m["id"] for m in delivered(actions)} == {call.host_id, again.host_id}
+    assert {m["id"] for m in delivered(two.forwarded)} == {third.host_id}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_where_it_was_cancelled_before_it_was_sent_the_next_goes_instead(one: Connection, named: bool) -> None:
+    one.request("tools/list").refuse(404)
+    call = one.named("order-17") if named else one.call()
+    assert one.machine.queued == 1
+    one.cancel(call)
+    assert one.machine.queued == 0
+    again = one.named("order-17") if named else one.call()
+    assert not reports(again.actions, RepeatJoined)
+    one.reinitialized()
+    assert [m["id"] for m in delivered(one.sent("tools/call").answer())] == [again.host_id]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed", "overdue", "no session"])
+def test_those_who_joined_a_call_that_was_never_sent_are_told_so(
+    process: Process, one: Connection, how: str
+) -> None:
+    two = opened(process)
+    call = waits(one)
+    two.call()
+    if how == "cancelled":
+        one.cancel(call)
+    elif how == "closed":
+        one.close()
+    elif how == "overdue":
+        one.elapse(TimerKind.DEADLINE, max(t.stream for t in one.timers if t.kind is TimerKind.DEADLINE))
+    else:
+        one.sent("initialize").refuse(401)
+    (answer,) = delivered(two.forwarded)
+    assert answer["error"]["data"]["outcome"] == "not_executed"
+    assert is_sent(two.call()), "nothing is in flight, nothing in doubt"
+
+
+def test_what_waits_is_answered_like_the_call_that_it_repeats_and_so_are_those_who_joined_it(
+    process: Process, one: Connection
+) -> None:
+    two = opened(process)
+    call = one.call()
+    call.accept()
+    waiting = waits(one)
+    again = two.call()
+    assert reports(again.actions, RepeatJoined)
+    call.cut()
+    actions = one.reinitialized()
+    (doubt,) = [m for m in delivered(actions) if m.get("id") == waiting.host_id]
+    assert CallInDoubt.find(doubt["result"]) is not None
+    assert [m["id"] for m in delivered(two.forwarded)] == [again.host_id]
+    assert not [t for t in one.timers if t.kind is TimerKind.DEADLINE]
+
+
+def test_a_repeat_of_one_that_waits_for_a_busy_server_joins_it_until_it_is_on_its_way() -> None:
+    one = opened(Process(policy=GuardPolicy(trust_status=True)))
+    call = one.call()
+    call.refuse(429, retry_after=30.0)
+    again = one.call()
+    assert reports(again.actions, RepeatJoined)
+    sent = one.sent("tools/call")
+    sent.begin()
+    assert is_sent(one.call())
+    assert {m["id"] for m in delivered(sent.answer())} == {call.host_id, again.host_id}
 
 
 # Named.
