@@ -81,12 +81,16 @@ class Call:
     """Repeats that get this call's answer: machine and host ID."""
     digest: bytes = b""
     """Of tool and arguments."""
+    waits: bool = False
+    """For a session: nothing of it is sent, and it has no row."""
     troubled: bool = False
     """Its stream is lost, on trial or unproven, or it waits for a new session: a repeat joins it."""
     suspected: bool = False
     """It has an answer, which is believed only when a ping has said that the session lives."""
     was_taken: bool = False
     """An event came for it before any answer: the server had it, and nothing says any more that it did not run."""
+    consented: bool = False
+    """It repeats a call in doubt, and may."""
     outcome: Outcome | None = None
     cancelled: bool = False
 

@@ -33,17 +33,16 @@ class Repeats(Outcomes):
             return False
         if named.digest != call.digest:
             text = f"The call key {key!r} names another call: other tool or arguments"
-            self._deliver(error_answer(call.host_id, CODE_NAME_TAKEN, text))
+            self._answer(call, error_answer(call.host_id, CODE_NAME_TAKEN, text))
         elif named.call is not None:
             self._join(call, named.call)
         elif named.answer is not None:
-            self._deliver({"jsonrpc": "2.0", **named.answer, "id": call.host_id})
+            self._answer(call, {"jsonrpc": "2.0", **named.answer})
             self.out.append(Save((CallRepeated(key),)))
         elif named.told is None:
             return False
         elif self._is_consented(call, key, consent):
             self.shared.name(key, Named(call.digest))
-            self.shared.resolved(call.digest, key)
             return False
         else:
             self._refuse_repeat(call, named.told)
@@ -55,10 +54,10 @@ class Repeats(Outcomes):
             return False
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         doubts = tuple(doubt for doubt in doubts if not (call.named and doubt.named))
-        for doubt in doubts:
-            if self._is_consented(call, doubt.call_key, consent):
-                self.shared.resolved(call.digest, doubt.call_key)
-                return False
+        call.consented = call.consented or any(self._is_consented(call, d.call_key, consent) for d in doubts)
+        if call.consented:
+            # The doubt stays: it is held against every other repeat, for the consent was to this one.
+            return False
         if doubts:
             self._refuse_repeat(call, doubts[-1].told)
             return True
@@ -71,18 +70,20 @@ class Repeats(Outcomes):
 
     def _is_consented(self, call: Call, call_key: str, consent: str | None) -> bool:
         """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
-        return (
-            self.policy.resend_of(call.tool) == "always" or consent == call_key or self.shared.consented(call_key)
-        )
+        always = self.policy.resend_of(call.tool) == "always"
+        return always or self.shared.consented(call_key, by_request=consent == call_key)
 
     def _refuse_repeat(self, call: Call, told: CallInDoubt) -> None:
-        self._deliver(self._doubt_answer(call, told))
+        self._answer(call, self._doubt_answer(call, told))
         self.out.append(Save((CallRepeated(told.call_key),)))
         self.out.append(Report(RepeatRefused(call.tool, told.call_key)))
 
     def _join(self, call: Call, other: Call) -> None:
         assert call.host_id is not None
-        other.joined.append((self.machine, call.host_id))
+        # With those who joined it while it waited for a session.
+        other.joined += [(self.machine, call.host_id), *call.joined]
+        call.joined.clear()
         self.joins.add(call.host_id)
-        self.out.append(Save((CallRepeated(other.call_key),)))
+        if not other.waits:
+            self.out.append(Save((CallRepeated(other.call_key),)))
         self.out.append(Report(RepeatJoined(call.tool, other.call_key)))

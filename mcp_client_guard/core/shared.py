@@ -62,6 +62,8 @@ class SharedLedger:
     consents: dict[str, None] = field(factory=dict)
     """The call keys of which one repeat is allowed."""
     names: dict[str, Named] = field(factory=dict, init=False)
+    _brought: dict[str, None] = field(factory=dict, init=False)
+    """The call keys of which a request has brought consent along."""
     _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
 
@@ -70,8 +72,16 @@ class SharedLedger:
         self.consents[call_key] = None
         _bound(self.consents)
 
-    def consented(self, call_key: str) -> bool:
-        """Whether there is such a consent; it is used up by this."""
+    def consented(self, call_key: str, *, by_request: bool = False) -> bool:
+        """Whether there is such a consent; it is used up by this.
+
+        `by_request`: the request brings it along. One that comes again, as those of frameworks do that repeat
+        what failed, brings the same consent, which was to one repeat.
+        """
+        if by_request and call_key not in self._brought:
+            self._brought[call_key] = None
+            _bound(self._brought)
+            return True
         if call_key not in self.consents:
             return False
         del self.consents[call_key]

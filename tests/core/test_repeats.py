@@ -166,6 +166,42 @@ def test_a_request_that_names_the_call_in_doubt_is_sent(one: Connection) -> None
     assert "io.github.mcp-client-guard/consent" not in again.order.message["params"]["_meta"]
 
 
+@pytest.mark.parametrize("by_request", [True, False])
+@pytest.mark.parametrize("lost", [True, False])
+def test_one_consent_lets_exactly_one_repeat_through(
+    process: Process, one: Connection, by_request: bool, lost: bool
+) -> None:
+    """The others are refused while it is under way, when it was answered, and when it is in doubt itself."""
+
+    def again() -> Peer:
+        return one.consenting("key-1-0-2", cents=1) if by_request else one.call(cents=1)
+
+    doubtful(one, cents=1)
+    if not by_request:
+        process.shared.consent("key-1-0-2")
+    repeat = again()
+    assert is_sent(repeat)
+    assert not is_sent(again())
+    assert not is_sent(opened(process).call(cents=1))
+    repeat.cut() if lost else repeat.answer()
+    assert not is_sent(again())
+    process.shared.consent("key-1-0-2")
+    assert is_sent(again())
+
+
+def test_a_consent_to_a_repeat_that_waits_for_a_session_is_not_used_up_by_waiting(
+    process: Process, one: Connection
+) -> None:
+    doubtful(one, cents=1)
+    one.request("tools/list").refuse(404)
+    process.shared.consent("key-1-0-2")
+    waiting, other = one.call(cents=1), one.call(cents=1)
+    assert not is_sent(waiting)
+    sent = [p.message["params"].get("arguments") for p in of(one.reinitialized(), Post) if "params" in p.message]
+    assert sent.count({"cents": 1}) == 1
+    assert delivered(other.actions) == [] or doubt_in(other.actions) is not None
+
+
 def test_a_policy_that_always_repeats_consents_to_every_repeat() -> None:
     one = opened(Process(policy=GuardPolicy(resend={"charge": "always"})))
     call = one.call()
@@ -342,6 +378,7 @@ def test_repeats_of_a_call_that_waits_for_a_session_join_it_and_it_is_sent_once(
     actions = one.sent("tools/call").answer()
     assert {m["id"] for m in delivered(actions)} == {call.host_id, again.host_id}
     assert {m["id"] for m in delivered(two.forwarded)} == {third.host_id}
+    assert process.disk.call.repeats == 2
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -447,7 +484,7 @@ def test_a_named_call_in_doubt_is_sent_again_by_consent(process: Process, one: C
     assert is_sent(again)
     again.answer({"content": []})
     assert delivered(one.named("order-17").actions)[0]["result"] == {"content": []}
-    assert is_sent(one.call())  # nothing is in doubt any more
+    assert not is_sent(one.call())  # the consent was to that one
 
 
 @pytest.mark.parametrize("how", ["refused", "cancelled unsent"])
