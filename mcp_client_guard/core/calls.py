@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from attrs import define, field
 
 from .actions import CancelTimer, Reply, Report, Save
@@ -21,6 +19,7 @@ from .ledger import (
 from .model import JSON, AnswerDrained, Outcome
 from .outcomes import deadline_timer
 from .report import NotificationLost
+from .shared import Named
 from .state import SessionState, SessionStep
 from .taking import Taking
 from .tasks import ends_task
@@ -39,7 +38,8 @@ class Calls(Taking):
 
     answers_probe: bool
     """Answer the host's `server/discover` locally, so that it falls back to sessions."""
-    _waiting: deque[MessageSubmitted] = field(factory=deque, init=False)
+    _waiting: dict[int, Call] = field(factory=dict, init=False)
+    """For a session, in the order they came; nothing of them is sent, and they have no row."""
 
     @property
     def queued(self) -> int:
@@ -59,7 +59,6 @@ class Calls(Taking):
 
     def _request(self, sent: MessageSubmitted) -> None:
         method = sent.message["method"]
-        state = self.session.state
         if method not in _OPENING and sent.headers.get("mcp-protocol-version", "") >= _STATELESS_FROM:
             self._account_for_heirs("the host opened no session")
         if method == "server/discover" and self.answers_probe:
@@ -69,25 +68,42 @@ class Calls(Taking):
                 self.stop_opening()
                 self.session.move(SessionStep.INITIALIZE_SENT)
                 self._post(self._call_from(sent))
-        elif state is SessionState.LOST and not self._may_open():
-            self._deliver(session_lost_answer(sent.message["id"], self.why_lost))
-        elif state is SessionState.LOST:
-            self._wait(sent)
-            self._reinitialize()
-        elif state in _BUSY_STATES and not (state is SessionState.CONFIRMING and method == "ping"):
-            self._wait(sent)
         else:
-            self._send(sent)
+            self._send(self._call_from(sent))
 
-    def _send(self, sent: MessageSubmitted) -> None:
-        call = self._call_from(sent)
-        if not self._repeats_another(call):
-            self._post(call)
+    def _send(self, call: Call) -> None:
+        """Now, or when there is a session; but what it repeats may have its answer sooner."""
+        state = self.session.state
+        is_busy = state in _BUSY_STATES and not (state is SessionState.CONFIRMING and call.method == "ping")
+        if state is SessionState.LOST and not self._may_open():
+            self._answer(call, session_lost_answer(call.host_id, self.why_lost))
+        elif not self._repeats_another(call):
+            if is_busy or state is SessionState.LOST:
+                self._wait(call)
+                self._reinitialize()
+            else:
+                self._post(call)
+            return
+        if call.first_wire_id:
+            self.out.append(CancelTimer(deadline_timer(call)))
 
-    def _wait(self, sent: MessageSubmitted) -> None:
-        """Until there is a session; but what it repeats may have its answer sooner."""
-        if not self._repeats_another(self._call_from(sent)):
-            self._waiting.append(sent)
+    def _wait(self, call: Call) -> None:
+        call.waits = call.troubled = True  # a repeat joins it
+        if not call.first_wire_id:
+            self._set_deadline(call)
+        self._show(call)
+        self._waiting[call.first_wire_id] = call
+
+    def _drop(self, call: Call) -> None:
+        """It waits no more, and leaves no trace: nothing of it was sent."""
+        self._wait_no_more(call)
+        self.out.append(CancelTimer(deadline_timer(call)))
+
+    def _wait_no_more(self, call: Call) -> None:
+        del self._waiting[call.first_wire_id]
+        self.shared.end(call.digest, call)
+        if call.named:
+            self.shared.name(call.call_key, Named(call.digest))
 
     def _call_from(self, sent: MessageSubmitted) -> Call:
         message = sent.message
@@ -145,10 +161,15 @@ class Calls(Taking):
     def _cancel(self, sent: MessageSubmitted) -> None:
         params = sent.message.get("params")
         params = params if isinstance(params, dict) else {}
-        call = self.ledger.by_host_id(params.get("requestId"))
+        request_id = params.get("requestId")
+        waiting = next((call for call in self._waiting.values() if call.host_id == request_id), None)
+        if waiting is not None:
+            self._drop(waiting)
+            self._tell_joined(waiting, Outcome.CANCELLED, f"cancelled by the caller{NEVER_SENT}", None)
+            return
+        call = self.ledger.by_host_id(request_id)
         if call is None:
-            self.joins -= {host_id for host_id in self.joins if host_id == params.get("requestId")}
-            self._waiting = deque(w for w in self._waiting if w.message["id"] != params.get("requestId"))
+            self.joins -= {host_id for host_id in self.joins if host_id == request_id}
             return
         self._conclude(call)
         if not call.in_flight:
@@ -175,17 +196,26 @@ class Calls(Taking):
         return ran or call.repeats > 0
 
     def _release(self) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for sent in waiting:
-            self._request(sent)
+        for call in list(self._waiting.values()):
+            assert call.sent is not None
+            self._wait_no_more(call)
+            fresh = self._call_from(call.sent)
+            fresh.first_wire_id, fresh.joined, fresh.consented = call.first_wire_id, call.joined, call.consented
+            self._send(fresh)
 
     def _refuse_waiting(self, why: str) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for sent in waiting:
-            self._deliver(session_lost_answer(sent.message["id"], why))
+        for call in list(self._waiting.values()):
+            self._drop(call)
+            self._answer(call, session_lost_answer(call.host_id, why))
 
     def deadline(self, first_wire_id: int) -> None:
         """The guard's own deadline for a request has passed."""
+        waiting = self._waiting.get(first_wire_id)
+        if waiting is not None:
+            self._drop(waiting)
+            why = "there was no session within call_deadline"
+            self._answer(waiting, not_executed_answer(waiting.host_id, "wire", why))
+            return
         call = self.ledger.by_first(first_wire_id)
         if call is not None:
             self._conclude(call)
@@ -252,8 +282,10 @@ class Calls(Taking):
 
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
-        self._waiting.clear()
         self.joins.clear()
+        for call in list(self._waiting.values()):
+            self._drop(call)
+            self._tell_joined(call, Outcome.CANCELLED, f"the host closed the connection{NEVER_SENT}", None)
         for call in self.ledger.in_flight():
             self._conclude(call)
         for call in self.ledger.in_flight():

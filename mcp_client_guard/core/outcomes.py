@@ -12,7 +12,7 @@ from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
 from .clock import Clock
 from .inputs import MessageSubmitted
 from .ledger import Call, Ledger, Own, arguments_digest, to_wire
-from .model import JSON, CallSent, CallSettled, Outcome
+from .model import JSON, CallRepeated, CallSent, CallSettled, Outcome
 from .policy import GuardPolicy
 from .report import CallSettled as CallSettledEvent
 from .session import Session
@@ -47,10 +47,9 @@ class Outcomes(ABC):
 
     def _post(self, call: Call, delay: Delay = NO_DELAY) -> None:
         """Write the row of this request, and order its first byte after it."""
+        if not call.first_wire_id:
+            self._set_deadline(call)
         self.ledger.admit(call)
-        if call.sendings == 1:
-            seconds = self.policy.deadline_of(call.tool) if call.own in (None, Own.TASK) else OWN_SECONDS
-            self.out.append(SetTimer(deadline_timer(call), seconds))
         if call.has_row:
             call.digest = arguments_digest(call.params)
             row = CallSent(
@@ -65,13 +64,25 @@ class Outcomes(ABC):
             )
             # The row before the Post: no byte of a side-effecting request leaves before it is on disk (S12).
             self.out.append(Save((row,), durable=call.may_have_side_effects))
-            if call.is_unsafe_call:
-                self.shared.begin(call.digest, call)
-            if call.named:
-                self._name(call)
+            if call.sendings == 1 and call.joined:
+                self.out.append(Save((CallRepeated(call.call_key),) * len(call.joined)))
+            self._show(call)
         headers = call.sent.headers if call.sent is not None else {}
         message = to_wire(call.message, call, self.policy.call_key_argument_of(call.tool))
         self.streams.post_call(call, message, headers, delay)
+
+    def _set_deadline(self, call: Call) -> None:
+        """One for its wait for a session and for all its sendings."""
+        call.first_wire_id = call.wire_id
+        seconds = self.policy.deadline_of(call.tool) if call.own in (None, Own.TASK) else OWN_SECONDS
+        self.out.append(SetTimer(deadline_timer(call), seconds))
+
+    def _show(self, call: Call) -> None:
+        """From now on a repeat finds it."""
+        if call.is_unsafe_call:
+            self.shared.begin(call.digest, call)
+        if call.named:
+            self._name(call)
 
     def _name(self, call: Call) -> None:
         self.shared.name(call.call_key, Named(call.digest, call))

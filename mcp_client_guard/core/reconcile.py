@@ -197,7 +197,7 @@ class Reconciling(Repeats):
             refusals=old.refusals + is_gone,
             refusal=stranded.refusal,
             joined=list(old.joined),
-            troubled=False,
+            troubled=stranded.delay is not NO_DELAY,
             suspected=False,
             was_taken=False,
         )

@@ -34,6 +34,8 @@ class Streams(Closing):
         stream = self.current(told.stream, told.connection)
         if stream is not None:
             stream.begun = True
+            if stream.call is not None and stream.state is StreamState.OPEN:
+                stream.call.troubled = False  # it waits no more
 
     def answered(self, told: Answered) -> None:
         stream = self.current(told.stream, told.connection)

@@ -522,6 +522,36 @@ def test_a_call_that_waits_for_a_session_is_not_executed_at_its_deadline(driver:
     assert not calls_in(driver.reinitialized(tools=[LOOK, CHARGE]))
 
 
+@pytest.mark.parametrize("how", ["lost", "restoring"])
+def test_a_request_that_waits_for_a_session_has_its_deadline_too(driver: Driver, how: str) -> None:
+    driver.request("resources/list").refuse(404)
+    if how == "restoring":
+        driver.reopened()
+    waiting = driver.call()
+    assert not of(waiting.actions, Post)
+    actions = driver.elapse(TimerKind.DEADLINE, newest_deadline(driver))
+    assert error_of(actions)["data"]["by"] == "wire"
+    assert error_of(actions)["code"] == CODE_NOT_EXECUTED
+    assert delivered(actions)[0]["id"] == waiting.host_id
+    assert not calls_in(driver.reinitialized() if how == "lost" else driver.sent("tools/list").answer({}))
+
+
+def test_the_time_it_waited_counts(driver: Driver) -> None:
+    driver.request("resources/list").refuse(404)
+    call = driver.call()
+    number = newest_deadline(driver)
+    driver.now += 10
+    driver.reinitialized(tools=[LOOK, CHARGE])
+    driver.sent("tools/call").accept()
+    assert in_doubt(driver.elapse(TimerKind.DEADLINE, number))
+    assert driver.now == 100 + 3600
+    assert [m["id"] for m in delivered(driver.log) if "result" in m][-1] == call.host_id
+
+
+def newest_deadline(driver: Driver) -> int:
+    return max(t.stream for t in driver.timers if t.kind is TimerKind.DEADLINE)
+
+
 def test_a_stranded_call_that_is_cancelled_is_not_sent_again(driver: Driver) -> None:
     call = driver.call()
     call.refuse(404)
