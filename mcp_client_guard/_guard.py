@@ -31,6 +31,8 @@ from .transports import http
 logger = logging.getLogger("mcp_client_guard")
 
 _RELEASE_SECONDS = 0.25
+_KEPT_BY_OTHER_STORES = 100_000
+"""Calls; of a store of the user's own that does not say `most_calls`."""
 
 
 class Guard:
@@ -100,7 +102,7 @@ class Guard:
         self._claiming: anyio.Lock
         self._connections: list[Connection] = []
         self._listeners: list[Listener] = []
-        self._shared = SharedLedger()
+        self._shared = SharedLedger(self._most_names)
         self._recovered: set[tuple[int, int, int]] = set()
         """Rows of dead processes, by slot, incarnation and wire ID."""
 
@@ -201,10 +203,15 @@ class Guard:
                 self._claim = claim
             return self._claim
 
+    @property
+    def _most_names(self) -> int:
+        kept = getattr(self.store, "most_calls", None)
+        return kept if isinstance(kept, int) else _KEPT_BY_OTHER_STORES
+
     async def _take_over(self, connection: Connection, claim: Claim) -> None:
         """The first connection under the key goes on where the last owner of it has left off."""
         sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
-        self._shared = SharedLedger(self._shared.consents)
+        self._shared = SharedLedger(self._most_names, self._shared.consents, self._shared.brought)
         origin, principal = http.origin_of(self.url), self.principal
         # Others' calls are accounted for, and nothing more: neither their answers nor their doubts are ours.
         ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]

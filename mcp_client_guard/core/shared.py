@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .policy import GuardPolicy
 
 _KEPT = 4096
-"""Calls in doubt, names and consents remembered; the oldest go first. The ledger on disk still has them."""
+"""Calls in doubt and consents remembered; the oldest go first."""
 _KEPT_ALIKE = 16
 """Calls in doubt with the same tool and arguments."""
 _ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED)
@@ -59,11 +59,14 @@ class Named:
 class SharedLedger:
     """One for each key. Every `Machine` under that key is given the same one."""
 
+    keep_names: int = 100_000
+    """Names remembered; the oldest go first. No fewer than the store keeps calls: what it still has the answer
+    of must not be sent again."""
     consents: dict[str, None] = field(factory=dict)
     """The call keys of which one repeat is allowed."""
-    names: dict[str, Named] = field(factory=dict, init=False)
-    _brought: dict[str, None] = field(factory=dict, init=False)
+    brought: dict[str, None] = field(factory=dict)
     """The call keys of which a request has brought consent along."""
+    names: dict[str, Named] = field(factory=dict, init=False)
     _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
 
@@ -78,9 +81,9 @@ class SharedLedger:
         `by_request`: the request brings it along. One that comes again, as those of frameworks do that repeat
         what failed, brings the same consent, which was to one repeat.
         """
-        if by_request and call_key not in self._brought:
-            self._brought[call_key] = None
-            _bound(self._brought)
+        if by_request and call_key not in self.brought:
+            self.brought[call_key] = None
+            _bound(self.brought)
             return True
         if call_key not in self.consents:
             return False
@@ -145,7 +148,7 @@ class SharedLedger:
     def name(self, call_key: str, named: Named) -> None:
         self.names.pop(call_key, None)
         self.names[call_key] = named
-        if len(self.names) > _KEPT:
+        if len(self.names) > self.keep_names:
             oldest = next((key for key, known in self.names.items() if known.call is None), None)
             if oldest is not None:
                 del self.names[oldest]

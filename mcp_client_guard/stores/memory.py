@@ -49,6 +49,11 @@ class MemoryStore:
         self._ledgers: dict[str, _Ledger] = {}
         self._lock = threading.Lock()
 
+    @property
+    def most_calls(self) -> int:
+        """Settled calls that may be found under a key."""
+        return self._keep.calls + self._keep.slack
+
     def __repr__(self) -> str:
         return f"<MemoryStore of {len(self._ledgers)} keys>"
 

@@ -49,6 +49,11 @@ class SQLiteStore:
         self._keep = Keep.checked(keep_calls, keep_days)
         self._writer = writer_of(self._path)
 
+    @property
+    def most_calls(self) -> int:
+        """Settled calls that may be found under a key."""
+        return self._keep.calls + self._keep.slack
+
     def __repr__(self) -> str:
         return f"SQLiteStore({self._path!r})"
 

@@ -60,25 +60,23 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         ledger.doubt(bytes([number]), doubt("k"))
         ledger.consent(f"k{number}")
-        ledger.name(f"k{number}", Named(b"d"))
     assert keys(ledger, b"same") == []
     assert keys(ledger, bytes([2])) == ["k"]
     assert not ledger.consented("k0")
     assert ledger.consented("k2")
     assert not ledger.consented("k2")
-    assert list(ledger.names) == ["k1", "k2"]
 
 
-def test_names_are_kept_up_to_the_bound() -> None:
-    ledger = SharedLedger()
-    for number in range(3000):
+def test_as_many_names_are_kept_as_the_store_keeps_calls() -> None:
+    ledger = SharedLedger(keep_names=5000)
+    for number in range(5001):
         ledger.name(f"k{number}", Named(b"d"))
-    assert len(ledger.names) == 3000
+    assert len(ledger.names) == 5000
+    assert "k0" not in ledger.names
 
 
-def test_a_name_in_flight_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_KEPT", 1)
-    ledger = SharedLedger()
+def test_a_name_in_flight_is_never_forgotten() -> None:
+    ledger = SharedLedger(keep_names=1)
     for number in range(3):
         call = Call(number, None, "tools/call", "charge", {}, "", True, 1)
         ledger.name(f"k{number}", Named(b"d", call))

@@ -18,6 +18,7 @@ from mcp_client_guard import (
     Guard,
     GuardPolicy,
     InDoubtCall,
+    MemoryStore,
     Outcome,
     Reconciler,
     RepeatRefused,
@@ -304,6 +305,13 @@ async def test_a_named_call_is_sent_once_and_answered_from_the_store_in_the_next
     assert mcp.ran == ["order-17"]
     kept = [c for c in await guard.calls() if c.named]
     assert [(c.call_key, c.repeats, c.answer is not None) for c in kept] == [("order-17", 2, True)]
+
+
+def test_a_guard_knows_at_least_as_many_names_as_its_store_keeps_calls(tmp_path: Path) -> None:
+    for store in (MemoryStore(keep_calls=50_000), SQLiteStore(tmp_path / "a.db", keep_calls=50_000)):
+        assert Guard("http://x/mcp", store=store)._shared.keep_names > 50_000
+    mine: Any = object()
+    assert Guard("http://x/mcp", store=mine)._shared.keep_names >= 100_000
 
 
 async def test_nothing_of_another_principal_or_origin_is_used(tmp_path: Path) -> None:
