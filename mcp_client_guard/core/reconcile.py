@@ -107,18 +107,20 @@ class Reconciling(Repeats):
             self._own_failed(call, reason)
 
     def _may_become_known(self, call: Call) -> bool:
-        """Whether anything but an honest doubt can come of a call that may have run."""
-        return self._asks_about(call) or self._consents_to(call)
+        """Whether anything but an honest doubt can come of a call that may have run.
+
+        Whether its tool has changed is seen once there is a session again.
+        """
+        return self._asks_about(call) or self._consents_to(call, False)
 
     def _asks_about(self, call: Call) -> bool:
         return self.has_hook and call.method == "tools/call"
 
-    def _consents_to(self, call: Call) -> bool:
+    def _consents_to(self, call: Call, tool_changed: bool) -> bool:
         if call.own is Own.HEIR or call.repeats >= _MOST_REPEATS:
             return False
-        changed = self._has_changed(call)
         hints = hints_of(call.listed)
-        return consent_to(self.policy, call.method, call.tool, hints, tool_changed=changed) is Consent.RESEND
+        return consent_to(self.policy, call.method, call.tool, hints, tool_changed=tool_changed) is Consent.RESEND
 
     @property
     def changed_tools(self) -> list[str]:
@@ -179,7 +181,7 @@ class Reconciling(Repeats):
         self.not_executed(stranded.call, stranded.by, reason, status)
 
     def _by_policy(self, stranded: Stranded) -> None:
-        if self._consents_to(stranded.call):
+        if self._consents_to(stranded.call, self._has_changed(stranded.call)):
             self._send_again(stranded, Outcome.RESENT, stranded.reason)
         else:
             self._tell_in_doubt(stranded.call, stranded.reason)
@@ -227,6 +229,8 @@ class Reconciling(Repeats):
             self._settle(call, Outcome.IN_DOUBT, f"{stranded.reason}; the reconcile hook says it failed")
         elif isinstance(verdict, Resend) and call.own is Own.HEIR:
             self._tell_in_doubt(call, f"{stranded.reason}; its arguments are not known any more")
+        elif isinstance(verdict, Resend) and call.repeats >= _MOST_REPEATS:
+            self._tell_in_doubt(call, f"{stranded.reason}; it has been sent as often as it may be")
         else:
             stranded.is_asked, stranded.may_repeat = False, isinstance(verdict, Resend)
             self._decide_soon(stranded)

@@ -328,7 +328,7 @@ def _deliver_refusal(self: Any, call: Any, refusal: Any, *, session_sent: bool) 
     self._deliver(not_executed_answer(call.host_id, "server", "", refusal.status))
 
 
-def _always_consents(self: Any, call: Any) -> bool:
+def _always_consents(self: Any, call: Any, tool_changed: bool) -> bool:
     return True
 
 

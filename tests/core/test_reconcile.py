@@ -162,9 +162,7 @@ def test_nor_does_one_read_in_the_same_session(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [(LOOK, {"name": "look"}), ({"name": "look"}, LOOK)])
-def test_a_tool_that_changed_and_was_not_listed_again_is_the_worse_of_both(
-    before: Any, now: Any
-) -> None:
+def test_a_tool_that_changed_and_was_not_listed_again_is_the_worse_of_both(before: Any, now: Any) -> None:
     driver = Driver().opened()
     driver.listed(before)
     driver.call().refuse(404)
@@ -184,6 +182,23 @@ def test_a_busy_server_s_call_of_a_tool_that_has_changed_is_not_sent_again(drive
     actions = look.refuse(429)
     assert "changed" in error_of(actions)["message"]
     assert not calls_in(actions)
+
+
+@pytest.mark.parametrize("changed", [True, False])
+@pytest.mark.parametrize("policy", [GuardPolicy(), GuardPolicy(resend={"look": "always"})])
+def test_a_call_cut_while_the_new_session_is_restored_waits_to_hear_of_its_tool(
+    policy: GuardPolicy, changed: bool
+) -> None:
+    driver = Driver(policy).opened()
+    driver.listed(LOOK)
+    call = driver.call("look")
+    driver.call().refuse(404)
+    driver.reopened()
+    actions = call.cut()
+    assert outcomes(actions) == []
+    actions = driver.sent("tools/list").answer({"tools": [{**LOOK, "inputSchema": {}} if changed else LOOK]})
+    assert in_doubt(actions) is changed
+    assert [p.message["params"]["name"] for p in calls_in(actions)] == ["charge"] + ["look"] * (not changed)
 
 
 def test_a_call_cut_when_no_session_is_to_be_had_asks_for_one() -> None:
@@ -281,6 +296,18 @@ def test_resend_sends_it_again(hooked: Driver) -> None:
     assert outcomes(actions) == [Outcome.RESENT]
     assert len(calls_in(actions)) == 1
     assert [m["id"] for m in delivered(hooked.sent("tools/call").answer())] == [call.host_id]
+
+
+def test_the_hook_is_not_obeyed_for_ever(hooked: Driver) -> None:
+    call = hooked.call()
+    for _ in range(2):
+        hooked.sent("tools/call").cut()
+        assert len(calls_in(hooked.reconciled(call, Resend()))) == 1
+    (ask,) = of(hooked.sent("tools/call").cut(), Ask)
+    assert ask.question == call.stream
+    actions = hooked.reconciled(call, Resend())
+    assert not calls_in(actions)
+    assert "as often as it may" in doubt_of(actions).reason
 
 
 class Model:
