@@ -341,6 +341,7 @@ def _opens_twice(self: Any) -> None:
 
 def _says_nothing(self: Any, why: str) -> None:
     self.why_lost = why
+    self._waiting.clear()
 
 
 def _keeps_the_header(self: Any, method: str) -> dict[str, str]:
