@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import anyio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from mcp_client_guard._errors import StoreError
-from mcp_client_guard.core.model import Record
+from mcp_client_guard._theirs import is_theirs
+from mcp_client_guard.core.model import (
+    AnswerDrained,
+    CallSent,
+    CallSettled,
+    CursorDropped,
+    CursorMoved,
+    Record,
+    SessionEnded,
+    SessionOpened,
+)
 from mcp_client_guard.core.report import Event, StoreFailed
 from mcp_client_guard.stores import Claim
 
@@ -19,6 +29,11 @@ GROUP = 512
 """Messages that the host may have taken before their positions are saved, however soon after the last."""
 
 SAVE_TIMER = "save"
+_RETRY = 1.0
+"""Seconds until what could not be written is tried again; a call that waits for the disk tries it at once."""
+_MOST_UNSAVED = 8192
+_MOST_FAILURES = 3
+"""Records in a row that fail one by one, after which it is the disk and not the records."""
 
 
 @define(eq=False, repr=False)
@@ -29,7 +44,11 @@ class Saving:
     slot: int
     timers: Timers
     on_event: Callable[[Event], None]
-    _unsaved: list[Record] = field(factory=list, init=False)
+    _unsaved: dict[int, Record] = field(factory=dict, init=False)
+    """In order, by number."""
+    _numbered: int = field(default=0, init=False)
+    _is_told: bool = field(default=False, init=False)
+    """That the store fails, since it last did not."""
     _due: bool = field(default=False, init=False)
     _begun: int = field(default=0, init=False)
     """Writes, ever."""
@@ -39,7 +58,7 @@ class Saving:
 
     def behind(self, records: Sequence[Record]) -> None:
         """Keep these soon."""
-        self._unsaved += records
+        self._unsaved.update(self._number(records))
         self.soon()
 
     def soon(self) -> None:
@@ -56,7 +75,16 @@ class Saving:
         """Write all that wait."""
         try:
             await self.write(())
-        except Exception as error:  # a store of the user's own may raise anything
+        except BaseException as error:  # a store of the user's own may raise anything
+            if not is_theirs(error):
+                raise
+            self.failed(error)
+            await self._one_by_one()
+
+    def failed(self, error: BaseException) -> None:
+        """Tell the user, once until the store works again."""
+        if not self._is_told:
+            self._is_told = True
             self.on_event(StoreFailed(said(error)))
 
     async def all(self) -> None:
@@ -68,14 +96,25 @@ class Saving:
             await self._ended.wait()
 
     async def write(self, records: Sequence[Record], *, durable: bool = False) -> None:
-        """Write these records after all that wait. What cannot be written is given up: it is only behind."""
-        behind, self._unsaved = self._unsaved, []
-        if not (behind or records):
+        """Write these records after all that wait.
+
+        What cannot be written waits again, in its order, until the disk heals; but not the row of a call, which
+        is not sent without it.
+        """
+        wanted = {**self._unsaved, **self._number(records)}
+        self._unsaved = {}
+        if not wanted:
             return
         self._begun = serial = self._begun + 1
         self._under_way.add(serial)
         try:
-            await self.claim.write(self.slot, [*behind, *records], durable=durable)
+            await self.claim.write(self.slot, list(wanted.values()), durable=durable)
+            self._is_told = False
+        except BaseException as error:
+            if is_theirs(error):
+                rows = {id(record) for record in records if isinstance(record, CallSent)}
+                self._wait_again({n: record for n, record in wanted.items() if id(record) not in rows})
+            raise
         finally:
             self._under_way.remove(serial)
             if self._ended is not None:
@@ -83,6 +122,54 @@ class Saving:
                 self._ended = None
 
 
-def said(error: Exception) -> str:
+    def _number(self, records: Iterable[Record]) -> dict[int, Record]:
+        numbered = dict(enumerate(records, self._numbered))
+        self._numbered += len(numbered)
+        return numbered
+
+    def _wait_again(self, unsaved: Mapping[int, Record]) -> None:
+        self._unsaved = _compact(dict(sorted({**unsaved, **self._unsaved}.items())))
+        if self._unsaved and not self._due:
+            self._due = True
+            self.timers.set(SAVE_TIMER, _RETRY)
+
+    async def _one_by_one(self) -> None:
+        """A record that the store will never take must not keep the others from it."""
+        waiting, self._unsaved = self._unsaved, {}
+        refused: dict[int, Record] = {}
+        is_written = False
+        while waiting and (is_written or len(refused) < _MOST_FAILURES):
+            number, record = next(iter(waiting.items()))
+            del waiting[number]
+            try:
+                await self.claim.write(self.slot, [record])
+                is_written = True
+            except BaseException as error:
+                if not is_theirs(error):
+                    raise
+                refused[number] = record
+        self._wait_again(waiting if is_written else {**refused, **waiting})
+
+
+def _compact(unsaved: dict[int, Record]) -> dict[int, Record]:
+    """Less what later records make needless; and bounded, the sessions last."""
+    kept: dict[int, Record] = {}
+    moved: set[tuple[int, str]] = set()
+    drained: set[tuple[int, int]] = set()
+    for number, record in reversed(unsaved.items()):
+        if isinstance(record, (CursorMoved, CursorDropped)):
+            if (record.incarnation, record.stream) in moved:
+                continue
+            moved.add((record.incarnation, record.stream))
+        elif isinstance(record, AnswerDrained):
+            drained.add((record.incarnation, record.wire_id))
+        elif isinstance(record, CallSettled) and (record.incarnation, record.wire_id) in drained:
+            record = evolve(record, answer=None)
+        if len(kept) < _MOST_UNSAVED or isinstance(record, (SessionOpened, SessionEnded)):
+            kept[number] = record
+    return dict(reversed(kept.items()))
+
+
+def said(error: BaseException) -> str:
     """Ours are made to be read; what is in another's text is not known, and may be secret."""
     return str(error) if isinstance(error, StoreError) else type(error).__name__

@@ -232,10 +232,14 @@ class StreamableHttp:
     async def _save_first(self, save: Save, rest: Sequence[Action]) -> None:
         try:
             await self._saving.write(save.records, durable=True)
-        except Exception as error:  # a store of the user's own may raise anything
-            for record in save.records:
-                if isinstance(record, CallSent):
-                    self.feed(SaveFailed(record.wire_id, said(error)))
+        except BaseException as error:  # a store of the user's own may raise anything
+            if not is_theirs(error):
+                raise
+            sent = [record for record in save.records if isinstance(record, CallSent)]
+            for record in sent:
+                self.feed(SaveFailed(record.wire_id, said(error)))
+            if not sent:
+                self._saving.failed(error)
         if len(rest) == 1 and isinstance(rest[0], Post):
             await self._run(self._expect(rest[0]))
         else:

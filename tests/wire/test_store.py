@@ -188,6 +188,22 @@ async def test_a_store_that_raises_anything_costs_one_call_and_not_the_connectio
     assert "could not be given up" in caplog.text
 
 
+async def test_a_disk_that_fills_while_a_task_is_created_is_reported() -> None:
+    store = Failing()
+    task = {"taskId": "t", "status": "working", "ttl": 60_000}
+
+    async def create(call: Request, reply: Reply) -> None:
+        store.full = True
+        await reply.json({"jsonrpc": "2.0", "id": call.rpc_id, "result": {"task": task}})
+
+    async with plainly(Streams(create), store=store) as (_, host):
+        created = await host.request("tools/call", {"name": "charge", "task": {"ttl": 60_000}})
+        assert created["result"] == {"task": task}
+        assert [event.why for event in host.of(StoreFailed)] == ["disk full"]
+        store.full = False
+    assert [c.task_id for c in await store.calls() if c.method == "tools/call"] == ["t"]
+
+
 async def test_with_a_full_disk_harmless_requests_still_go_out() -> None:
     store = Failing()
     async with plainly(ScriptedMcp(), store=store) as (_, host):
