@@ -22,7 +22,7 @@ CONFIRM_SECONDS = 0.5
 that overtake it; a slow answer to it must not hold the host up."""
 
 _BUDGET_SECONDS = 60.0
-_LOCKED = frozenset({401, 403})
+LOCKED = frozenset({401, 403})
 _S = SessionState
 
 
@@ -272,7 +272,7 @@ class Recovery(Restoring):
             return
         self.session.move(SessionStep.REINITIALIZE_FAILED)
         self._attempts += 1
-        if refusal is not None and refusal.status in _LOCKED:
+        if refusal is not None and refusal.status in LOCKED:
             self._stay_lost(f"no other session could be opened: {why}")
         elif self._may_open():
             self._open_another()
@@ -362,7 +362,7 @@ class Recovery(Restoring):
         elif call.own is Own.RESTORE:
             self._not_restored_by(call)
         else:
-            self._failed_otherwise(call, reason)
+            self._failed_otherwise(call, reason, refusal)
 
     @abstractmethod
     def _answered_otherwise(self, call: Call, message: JSON) -> None:
@@ -370,8 +370,8 @@ class Recovery(Restoring):
         ...
 
     @abstractmethod
-    def _failed_otherwise(self, call: Call, reason: str) -> None:
-        """No answer to a question of the hook's, or about a task."""
+    def _failed_otherwise(self, call: Call, reason: str, refusal: Refusal | None) -> None:
+        """No answer to a question of the hook's, about a task or to an old session."""
         ...
 
 

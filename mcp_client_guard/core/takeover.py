@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import define, evolve, field
 
-from .actions import CancelTimer, Report, Save, SetTimer, Timer, TimerKind
+from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
 from .answers import not_executed_answer
 from .asked import Asked
 from .classify import is_suspect_answer
 from .heritage import PROCESS_DIED, Heritage, OldSession
 from .inputs import MessageSubmitted
-from .ledger import Call, Own
+from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
 from .outcomes import deadline_timer
-from .recovery import Recovery
+from .recovery import LOCKED, Recovery
 from .report import SessionLost
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
@@ -22,6 +22,9 @@ from .tasks import Task, poll_seconds, task_of, told_of
 _STANDALONE = "standalone"
 _KEPT_TASKS = 1024
 _ASK_AGAIN_SECONDS = 5.0
+_MOST_PROOFS = 4
+_PROOF_SECONDS = 30.0
+_TRY_LATER = frozenset({408, 425, 429})
 
 
 @define(eq=False, repr=False)
@@ -34,7 +37,10 @@ class TakeOver(Recovery):
     asked: Asked = field(factory=Asked, init=False)
     _offer: MessageSubmitted | None = field(default=None, init=False)
     """The host's `initialize`, while the old session is on trial."""
-    _offered: OldSession | None = field(default=None, init=False)
+    _offered: Heritage | None = field(default=None, init=False)
+    _offered_at: float = field(default=0.0, init=False)
+    _proofs: int = field(default=0, init=False)
+    """How often the server was asked about it."""
     _heirs: list[Call] = field(factory=list, init=False)
     _tasks: dict[int, Task] = field(factory=dict, init=False)
     """Of heirs, by wire ID."""
@@ -69,9 +75,38 @@ class TakeOver(Recovery):
         if (sent.message.get("params") or {}) != params:
             self._abandon("the host's initialize has other parameters")
             return False
-        self._offer, self._offered = sent, old
-        self._send_own(Own.PROOF, "ping", {})
+        self._offer, self._offered = sent, heritage
+        self._offered_at, self._proofs = self.clock.now, 0
+        self._prove()
         return True
+
+    def _prove(self, retry_after: float = 0.0) -> None:
+        delay = Delay(self._proofs, None, min(retry_after, _PROOF_SECONDS))
+        self._proofs += 1
+        self._send_own(Own.PROOF, "ping", {}, delay=delay)
+
+    def _not_proven(self, reason: str, refusal: Refusal | None) -> None:
+        """The server has said neither that the old session lives nor that it is gone."""
+        if refusal is not None and refusal.status in LOCKED:
+            self._put_off(reason, refusal.status)
+            return
+        later = refusal is None or refusal.status in _TRY_LATER or refusal.status >= 500
+        may_ask = self._proofs < _MOST_PROOFS and self.clock.now - self._offered_at < _PROOF_SECONDS
+        if later and may_ask:
+            self._prove((refusal and refusal.retry_after) or 0.0)
+        else:
+            self._not_adopted(reason)
+
+    def _put_off(self, reason: str, status: int) -> None:
+        """Whoever may not ask cannot know: the session stays on record, for an `initialize` that may."""
+        sent, heritage, self._offer, self._offered = self._offer, self._offered, None, None
+        assert sent is not None
+        assert heritage is not None
+        self.heritage = evolve(heritage, heirs=())  # they are known by now
+        self.session.forget()
+        self.session.move(SessionStep.ABANDONED)
+        self._deliver(not_executed_answer(sent.message["id"], "server", reason, status))
+        self._refuse_waiting(f"the session of an earlier process could not be proven ({reason})")
 
     def _account_for_heirs(self, reason: str) -> None:
         """The host opens no session that the calls of the dead process could be recovered under."""
@@ -80,7 +115,7 @@ class TakeOver(Recovery):
             return
         self.session.incarnation = heritage.incarnation
         self._inherit(heritage)
-        for call in self._heirs:
+        for call in [heir for heir in self._heirs if heir.in_flight]:
             if call.wire_id in self._tasks:
                 self.out.append(Save((TaskEnded(call.incarnation, call.wire_id),)))
             self._tell_in_doubt(call, f"{PROCESS_DIED}, and {reason}")
@@ -237,19 +272,19 @@ class TakeOver(Recovery):
     # Requests of our own.
 
     def _answered_otherwise(self, call: Call, message: JSON) -> None:
-        sent, old = self._offer, self._offered
+        sent, offered = self._offer, self._offered
         if call.own is Own.TASK:
             self._task_answered(call, message)
         elif call.own is Own.HOOK:
             self._answer_others(call, message)
-        elif sent is None or old is None:
+        elif sent is None or offered is None or offered.session is None:
             return  # it was given up before the server answered
         elif is_suspect_answer(message):
             self._not_adopted("a ping under it was refused")
         else:
-            self._adopt(sent, old)
+            self._adopt(sent, offered.session)
 
-    def _failed_otherwise(self, call: Call, reason: str) -> None:
+    def _failed_otherwise(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         if call.own is Own.HOOK and call.outcome is Outcome.NOT_EXECUTED:
             self._answer_others(call, not_executed_answer(None, "server", reason))
         elif call.own is Own.HOOK:
@@ -258,7 +293,7 @@ class TakeOver(Recovery):
             # Where the session is lost, the next one asks again.
             self.out.append(SetTimer(Timer(TimerKind.PACE, call.ticket), _ASK_AGAIN_SECONDS))
         elif call.own is Own.PROOF and self._offer is not None:
-            self._not_adopted(reason)
+            self._not_proven(reason, refusal)
 
 
 def _pace(call: Call) -> Timer:

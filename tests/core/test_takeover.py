@@ -348,14 +348,30 @@ def answer_other_session(ping: Peer) -> list[Action]:
     return ping.accept(events=False, session_id="another") + ping.body(ping.result({}))
 
 
-def cut(ping: Peer) -> list[Action]:
-    return ping.cut()
+def proving(ping: Peer) -> Peer | None:
+    """The newest ping, while the old session is on trial."""
+    two = ping.driver
+    return two.sent("ping") if two.machine.session.state is SessionState.PROVING else None
+
+
+def always_cut(ping: Peer) -> list[Action]:
+    actions: list[Action] = []
+    while newest := proving(ping):
+        actions += newest.cut()
+    return actions
+
+
+def always_refuse_503(ping: Peer) -> list[Action]:
+    actions: list[Action] = []
+    while newest := proving(ping):
+        actions += newest.refuse(503)
+    return actions
 
 
 def never_reachable(ping: Peer) -> list[Action]:
     actions: list[Action] = []
-    while ping.is_open:
-        actions += ping.not_written()
+    while newest := proving(ping):
+        actions += newest.not_written()
     return actions
 
 
@@ -363,7 +379,16 @@ def too_slow(ping: Peer) -> list[Action]:
     return ping.driver.elapse(TimerKind.DEADLINE, ping.stream)
 
 
-WAYS = [refuse_404, refuse_400, answer_32001, answer_other_session, cut, never_reachable, too_slow]
+WAYS = [
+    refuse_404,
+    refuse_400,
+    answer_32001,
+    answer_other_session,
+    always_cut,
+    always_refuse_503,
+    never_reachable,
+    too_slow,
+]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -387,6 +412,43 @@ def test_a_session_that_does_not_answer_is_abandoned_and_the_host_s_initialize_s
     assert early.host_id == "h2"
     assert two.sent("tools/list").is_open
     assert two.process.disk.session.incarnation == 2
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, None])
+def test_a_server_that_cannot_say_is_asked_again(status: int | None) -> None:
+    """It is not the word that the session is gone."""
+    one = opened()
+    call = streaming(one, "1", "2")
+    two, sent = offered(one.process.killed())
+    ping = two.sent("ping")
+    actions = ping.cut() if status is None else ping.refuse(status, retry_after=3.0)
+    assert not records(actions, SessionEnded)
+    (post,) = of(actions, Post)
+    assert post.delay.attempt == 1
+    assert post.delay.at_least == (0.0 if status is None else 3.0)
+    actions = two.sent("ping").answer({})
+    assert sent.host_id in {m["id"] for m in delivered(actions)}
+    assert two.peer(call.stream).asked == "1"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_where_another_credential_is_wanted_the_session_stays_on_record(status: int) -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two, sent = offered(one.process.killed())
+    early = two.request("tools/list")
+    actions = two.sent("ping").refuse(status)
+    assert not records(actions, SessionEnded)
+    assert outcomes(actions) == []
+    answer, other = delivered(actions)
+    assert (answer["id"], answer["error"]["data"]["http_status"]) == (sent.host_id, status)
+    assert other["id"] == early.host_id
+    assert two.process.disk.heritage() == one.process.disk.heritage()
+    assert two.machine.heirs_open == 1
+    again = two.request("initialize", PARAMS)
+    actions = two.sent("ping").answer({})
+    assert again.host_id in {m["id"] for m in delivered(actions)}
+    assert two.peer(call.stream).asked == "1"
 
 
 def test_other_parameters_abandon_the_session_without_asking() -> None:
