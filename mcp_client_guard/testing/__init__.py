@@ -1,29 +1,23 @@
 """What this package is tested with: a byte-scripted server, and a proxy that cuts where it is told."""
 
 from ._http1 import Event, Request, events_of
-from .fake_server import (
+from .fake_server import Dribble, FakeServer, Handler, Reply, Step, in_turn, script
+from .proxy import Cut, CuttingProxy, Exchange, How, Match, after_event, calls_of, resumes_of, standalone
+from .scripted_mcp import ScriptedMcp
+from .written import (
     END_OF_CHUNKS,
-    Dribble,
-    FakeServer,
-    Handler,
-    Reply,
-    Step,
     chunk,
     error,
     http_response,
-    in_turn,
     json_response,
     notification,
     progress_of,
     result,
-    script,
     sse_event,
     sse_head,
     sse_response,
     tool_result,
 )
-from .proxy import Cut, CuttingProxy, Exchange, How, Match, after_event, calls_of, resumes_of, standalone
-from .scripted_mcp import ScriptedMcp
 
 __all__ = [
     "END_OF_CHUNKS",

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ._http1 import Request
-from .fake_server import Handler, Reply, error, result, tool_result
+from .fake_server import Handler, Reply
+from .written import error, result, tool_result
 
 
 class ScriptedMcp:
