@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies
 
 import httpx
@@ -25,6 +26,7 @@ _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": No
 """Plain numbers, for a Timeout object of one client family fails in the other."""
 _MAX_REDIRECTS = 5
 _MAX_WAIT = 24 * 3600.0
+_NOT_SHOWN = "an address that is not shown"
 _NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
 
 
@@ -114,9 +116,21 @@ class Answer:
 
     @property
     def redirect_target(self) -> str | None:
-        """Origin and path of a redirect that was not followed; its query may hold secrets."""
+        """Where a redirect that was not followed led, less what may hold secrets."""
         location = self.fields.get("location")
-        return location.partition("?")[0] if location and 300 <= self.status < 400 else None
+        return shown(location) if location and 300 <= self.status < 400 else None
+
+
+def shown(location: str) -> str:
+    """Scheme, host and path of a `Location`: no user, query, fragment, or parameters of the path."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return _NOT_SHOWN
+    if parts.scheme not in ("", "http", "https") or "@" in parts.path or "\\" in location:
+        return _NOT_SHOWN
+    path = "/".join(segment.partition(";")[0] for segment in parts.path.split("/"))
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
 
 
 @define(eq=False, repr=False)

@@ -121,7 +121,6 @@ class Saving:
                 self._ended.set()
                 self._ended = None
 
-
     def _number(self, records: Iterable[Record]) -> dict[int, Record]:
         numbered = dict(enumerate(records, self._numbered))
         self._numbered += len(numbered)

@@ -13,6 +13,7 @@ from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.transports import http
 
 from .hosts import (
     LIMIT,
@@ -109,6 +110,30 @@ async def test_an_odd_or_circular_location_is_an_answer(location: str) -> None:
         mcp.first = events(answer())
         assert await host.call() == Answer("done")
     assert len(mcp.executed) <= 20
+
+
+@pytest.mark.parametrize(
+    ("location", "seen"),
+    [
+        ("/mcp/", "/mcp/"),
+        (
+            "https://user:SECRET@idp.example:8443/cb;js=SECRET/x;SECRET?q=SECRET#SECRET",
+            "https://idp.example:8443/cb/x",
+        ),
+        ("//user:SECRET@idp.example/cb#SECRET", "//idp.example/cb"),
+        ("user:SECRET@idp.example/cb", http._NOT_SHOWN),
+        ("/x@SECRET", http._NOT_SHOWN),
+        ("https:\\\\user:SECRET", http._NOT_SHOWN),
+        ("https://[SECRET", http._NOT_SHOWN),
+        ("data:SECRET", http._NOT_SHOWN),
+    ],
+)
+async def test_of_where_a_redirect_led_only_scheme_host_and_path_are_told(location: str, seen: str) -> None:
+    async with plainly(Streams(refuse(302, location=location))) as (_, host):
+        answer = await host.call()
+        assert f"redirected to {seen}, which" in answer.text
+        assert "SECRET" not in answer.text
+        assert "SECRET" not in str(host.told)
 
 
 async def test_a_redirect_of_initialize_to_another_origin_gives_it_nothing() -> None:
