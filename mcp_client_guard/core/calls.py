@@ -154,7 +154,8 @@ class Calls(Taking):
             why = "nobody asked" if question is None else "the session that asked is gone"
             self.out.append(Report(NotificationLost("response", why)))
             return
-        self.out.append(Save((self.asked.record_of(question),)))
+        # On disk before it leaves: a process that dies between the two must not have the host asked again.
+        self.out.append(Save((self.asked.record_of(question),), durable=True))
         self.streams.asked_no_more(question.number)
         self._post_note(MessageSubmitted({**sent.message, "id": question.request_id}, sent.headers), "response")
 

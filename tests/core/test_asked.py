@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import asked
-from mcp_client_guard.core.actions import Action, Post
+from mcp_client_guard.core.actions import Action, Post, Save
 from mcp_client_guard.core.asked import Asked
 from mcp_client_guard.core.model import JSON, CursorMoved, ServerAnswered
 from mcp_client_guard.core.report import NotificationLost
@@ -144,6 +144,17 @@ def test_the_next_process_answers_what_the_dead_one_was_asked() -> None:
     (again,) = delivered(resumed.event("r", question(2)))
     assert again["id"] != open_
     assert not delivered(resumed.event(None, cancel_of({"requestId": 1})))
+
+
+def test_an_answer_is_on_disk_before_it_leaves(driver: Driver) -> None:
+    """It may be a consent: a process that dies between the two must not have the user asked again."""
+    call = driver.call().stream_up("1")
+    (number,) = asks(call)
+    actions = [a for a in answer(driver, number) if isinstance(a, (Save, Post))]
+    assert isinstance(actions[0], Save)
+    assert isinstance(actions[0].records[0], ServerAnswered)
+    assert actions[0].durable
+    assert isinstance(actions[-1], Post)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
