@@ -138,7 +138,7 @@ class Outcomes(ABC):
 
     def _settle(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         """Give a request its outcome. `answer`: the server's own, or what the hook says it is."""
-        late = not call.in_flight
+        unheard = not call.in_flight or (call.own is Own.HEIR and not call.joined)
         self.ledger.settle(call, outcome)
         if call.joined:
             self._tell_joined(call, outcome, reason, answer)
@@ -153,12 +153,17 @@ class Outcomes(ABC):
                 self.session.move(SessionStep.INITIALIZE_FAILED)
                 self._decide_all()
             self._release()
-        self._keep_doubt(call, outcome, reason, answer, late=late)
+        self._keep_doubt(call, outcome, reason, answer, unheard=unheard)
 
-    def _keep_doubt(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None, *, late: bool) -> None:
-        """What repeats of this call, and those who know it by its name, get from now on."""
+    def _keep_doubt(
+        self, call: Call, outcome: Outcome, reason: str, answer: JSON | None, *, unheard: bool = False
+    ) -> None:
+        """What repeats of this call, and those who know it by its name, get from now on.
+
+        `unheard`: whoever called has been told something else, or nothing.
+        """
         if call.is_unsafe_call:
-            self._latch(call, outcome, reason, late=late)
+            self._latch(call, outcome, reason, answer if unheard else None)
         if call.named:
             told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
             self.shared.name(call.call_key, Named(call.digest, None, outcome, answer, told))
@@ -171,14 +176,12 @@ class Outcomes(ABC):
             Report(CallSettledEvent(call.wire_id, call.method, call.tool, call.call_key, outcome, reason, told))
         )
 
-    def _latch(self, call: Call, outcome: Outcome, reason: str, *, late: bool) -> None:
-        """From now on (or no longer) a repeat of this call is refused."""
+    def _latch(self, call: Call, outcome: Outcome, reason: str, unheard: JSON | None) -> None:
+        """From now on a repeat of this call is refused; or the next one gets the answer that nobody has heard."""
         self.shared.end(call.digest, call)
-        if _stays_in_doubt(call, outcome):
-            doubt = Doubt(call.call_key, self._doubt_of(call, reason), self.clock.now, call.named)
-            self.shared.doubt(call.digest, doubt)
-        elif late:
-            self.shared.resolved(call.digest, call.call_key)
+        if unheard is not None or _stays_in_doubt(call, outcome):
+            told = self._doubt_of(call, reason)
+            self.shared.doubt(call.digest, Doubt(call.call_key, told, self.clock.now, call.named, unheard))
 
     @abstractmethod
     def _forget(self, call: Call) -> None:

@@ -10,7 +10,7 @@ from .ledger import CONSENT, Call, arguments_digest, meta_of
 from .model import CallRepeated
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
-from .shared import Named
+from .shared import Doubt, Named
 
 
 @define(eq=False, repr=False)
@@ -59,7 +59,9 @@ class Repeats(Outcomes):
             # The doubt stays: it is held against every other repeat, for the consent was to this one.
             return False
         if doubts:
-            self._refuse_repeat(call, doubts[-1].told)
+            # While one of several is in doubt, nobody knows which of them is repeated.
+            newest = next((doubt for doubt in reversed(doubts) if doubt.answer is None), doubts[-1])
+            self._answer_repeat(call, newest)
             return True
         alike = self.shared.in_flight(call.digest)
         troubled = next((c for c in alike if c.troubled and not (call.named and c.named)), None)
@@ -72,6 +74,16 @@ class Repeats(Outcomes):
         """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
         always = self.policy.resend_of(call.tool) == "always"
         return always or self.shared.consented(call_key, by_request=consent == call_key)
+
+    def _answer_repeat(self, call: Call, doubt: Doubt) -> None:
+        if doubt.answer is None:
+            self._refuse_repeat(call, doubt.told)
+            return
+        # Somebody has its answer now: what comes after this is no repeat of it.
+        self.shared.resolved(call.digest, doubt.call_key)
+        self._answer(call, {"jsonrpc": "2.0", **doubt.answer})
+        self.out.append(Save((CallRepeated(doubt.call_key),)))
+        self.out.append(Report(RepeatJoined(call.tool, doubt.call_key)))
 
     def _refuse_repeat(self, call: Call, told: CallInDoubt) -> None:
         self._answer(call, self._doubt_answer(call, told))

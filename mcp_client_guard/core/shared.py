@@ -40,6 +40,8 @@ class Doubt:
     """Seconds on the machine's clock."""
     named: bool = False
     """The host chose its call key."""
+    answer: JSON | None = field(default=None, repr=False)
+    """It was recovered when its caller had been told that it is in doubt: the next repeat gets this."""
 
 
 @define(eq=False)
@@ -120,10 +122,12 @@ class SharedLedger:
         for call in calls:
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
+            at = now if call.settled_at is None else now - max(0.0, wall_now - call.settled_at)
             unknown = call.outcome in _UNKNOWN and not reason.endswith(NEVER_SENT)
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
-                age = 0.0 if call.settled_at is None else max(0.0, wall_now - call.settled_at)
-                self.doubt(call.arguments_digest, Doubt(call.call_key, told, now - age, call.named))
+                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named))
+            elif call.outcome is Outcome.RECOVERED and call.answer is not None and call.may_have_side_effects:
+                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named, call.answer))
             elif call.outcome in _ANSWERED:
                 self.resolved(call.arguments_digest, call.call_key)
             if call.named:

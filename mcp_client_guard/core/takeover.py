@@ -208,7 +208,7 @@ class TakeOver(Recovery):
         """The host has left: the row stays open, for the next process to go on with; nobody waits for it here."""
         reason = f"{PROCESS_DIED}, and the connection that looked for its answer was closed"
         self._answer_others(call, self._doubt_answer(call, self._doubt_of(call, reason)))
-        self._keep_doubt(call, Outcome.IN_DOUBT, reason, None, late=False)
+        self._keep_doubt(call, Outcome.IN_DOUBT, reason, None)
 
     # Tasks.
 

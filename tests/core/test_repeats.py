@@ -227,12 +227,85 @@ def test_of_two_equal_calls_in_doubt_each_is_held_against_a_repeat(one: Connecti
     assert is_sent(one.call())
 
 
-def test_a_late_answer_ends_the_refusal(one: Connection) -> None:
+@pytest.mark.parametrize("how", ["cancelled", "overdue"])
+def test_the_first_repeat_gets_the_answer_that_came_too_late_and_the_next_is_sent(
+    process: Process, one: Connection, how: str
+) -> None:
+    two = opened(process)
+    call = one.call().stream_up()
+    one.cancel(call) if how == "cancelled" else one.elapse(TimerKind.DEADLINE, call.stream)
+    assert not is_sent(one.call())
+    answer = call.result({"content": []})
+    assert outcomes(call.event("1", answer)) == [Outcome.RECOVERED]
+    again = two.call()
+    assert not of(again.actions, Post)
+    assert delivered(again.actions) == [{**answer, "id": again.host_id}]
+    assert reports(again.actions, RepeatJoined) == [RepeatJoined("charge", "key-1-0-2")]
+    assert is_sent(one.call())
+
+
+def test_it_is_kept_for_no_longer_than_a_doubt_nor_where_there_is_consent(
+    process: Process, one: Connection
+) -> None:
+    for cents in (1, 2):
+        call = one.call(cents=cents).stream_up()
+        one.cancel(call)
+        call.event(f"1-{cents}", call.result())
+    process.shared.consent("key-1-0-2")
+    assert is_sent(one.call(cents=1))
+    one.now += 60
+    assert is_sent(one.call(cents=2))
+
+
+def test_while_one_of_two_is_still_in_doubt_the_answer_of_the_other_is_not_given(one: Connection) -> None:
+    first, second = one.call().stream_up(), one.call().stream_up()
+    one.cancel(first)
+    one.cancel(second)
+    second.event("1", second.result())
+    doubt = doubt_in(one.call().actions)
+    assert doubt is not None
+    assert doubt.call_key == "key-1-0-2"
+
+
+def test_an_answer_that_came_too_late_is_for_the_next_process_too(process: Process, one: Connection) -> None:
     call = one.call().stream_up()
     one.cancel(call)
-    assert not is_sent(one.call())
-    assert outcomes(call.event("1", call.result())) == [Outcome.RECOVERED]
-    assert is_sent(one.call())
+    call.event("1", call.result())
+    two = process.killed().connect()
+    prove(two)
+    again = two.call()
+    assert delivered(again.actions)[0]["id"] == again.host_id
+    assert "isError" not in delivered(again.actions)[0]["result"]
+    assert not of(again.actions, Post)
+
+
+def test_an_answer_recovered_for_a_dead_process_is_for_whoever_repeats_the_call(
+    process: Process, one: Connection
+) -> None:
+    call = one.call().stream_up("1", "2")
+    one.drain(100)
+    two = process.killed().connect()
+    prove(two)
+    heir = two.peer(call.stream)
+    heir.accept()
+    heir.event("1", call.progress(1))
+    heir.event("2", call.progress(2))
+    actions = heir.event("3", call.result())
+    actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, heir.stream) else []
+    assert outcomes(actions) == [Outcome.RECOVERED]
+    again = two.call()
+    assert not of(again.actions, Post)
+    assert delivered(again.actions) == [{**call.result(), "id": again.host_id}]
+    assert is_sent(two.call())
+
+
+def test_consent_holds_for_a_repeat_that_has_to_wait_for_a_session(process: Process, one: Connection) -> None:
+    doubtful(one)
+    one.request("tools/list").refuse(404)
+    process.shared.consent("key-1-0-2")
+    one.call()
+    one.reinitialized()
+    assert one.is_waited_for("tools/call")
 
 
 # Joined.
