@@ -65,6 +65,14 @@ class Connection:
         """The server's session ID: a credential, for adapters that must hand it on."""
         return None if self._machine is None else self._machine.session.session_id
 
+    @property
+    def left_session(self) -> tuple[int, int] | None:
+        """Slot and incarnation of the session, once closed; None if calls are still to be recovered under it."""
+        machine, shell = self._machine, self._shell
+        if machine is None or shell is None or machine.heirs_open or not machine.session.incarnation:
+            return None
+        return shell.slot, machine.session.incarnation
+
     async def __aenter__(self) -> tuple[ReadStream[Any], WriteStream[Any]]:
         if self._tasks is not None:
             raise RuntimeError("a connection is single-use: call guard.connect() again")

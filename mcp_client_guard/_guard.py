@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -18,8 +19,8 @@ from ._errors import GuardError
 from ._events import Callback, EventCallback, Listener, level_of
 from ._messages import sdk_codec
 from ._reconcile import ReconcileHook
-from .core.heritage import PROCESS_DIED, heritage_of, settle_others
-from .core.model import CallSettled, Outcome
+from .core.heritage import PROCESS_DIED, end_others, heritage_of, settle_others
+from .core.model import CallSettled, Outcome, SessionEnded
 from .core.policy import GuardPolicy
 from .core.report import Event
 from .core.shared import SharedLedger
@@ -31,6 +32,9 @@ from .transports import http
 logger = logging.getLogger("mcp_client_guard")
 
 _RELEASE_SECONDS = 0.25
+_MOST_LEFT = 16
+_UNUSED_SECONDS = 30 * 86_400.0
+"""After which nobody's session is worth offering to the server."""
 _KEPT_BY_OTHER_STORES = 100_000
 """Calls; of a store of the user's own that does not say `most_calls`."""
 
@@ -58,7 +62,8 @@ class Guard:
         on_event: Called with each event (`Resumed`, `Discontinuity`, `CallSettled`, ...); sync or async. An
             error in it is logged and harms nothing.
         terminate_on_close: Send `DELETE` for the session on leaving. Default: only with a `MemoryStore`, where
-            nobody could resume it.
+            nobody could resume it. With a store that keeps them, sessions stay open at the server until it
+            lets go of them; connect once and stay, or say True where each call has a connection of its own.
 
     Raises:
         ValueError: a URL that is not http(s), an unknown generation, or both `headers` and `http_client`.
@@ -103,6 +108,8 @@ class Guard:
         self._connections: list[Connection] = []
         self._listeners: list[Listener] = []
         self._shared = SharedLedger(self._most_names)
+        self._left: deque[tuple[int, int]] = deque()
+        """Sessions of closed connections, by slot and incarnation."""
         self._recovered: set[tuple[int, int, int]] = set()
         """Rows of dead processes, by slot, incarnation and wire ID."""
 
@@ -210,6 +217,7 @@ class Guard:
 
     async def _take_over(self, connection: Connection, claim: Claim) -> None:
         """The first connection under the key goes on where the last owner of it has left off."""
+        self._left.clear()
         sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
         self._shared = SharedLedger(self._most_names, self._shared.consents, self._shared.brought)
         origin, principal = http.origin_of(self.url), self.principal
@@ -218,12 +226,26 @@ class Guard:
         self._shared.restore(ours, time.time(), anyio.current_time())
         heritage = heritage_of(sessions, calls, origin, principal)
         left = settle_others(calls, heritage)
-        for slot, record in left:
+        ended = end_others(sessions, heritage, origin, principal, time.time() - _UNUSED_SECONDS)
+        for slot, record in [*left, *ended]:
             await claim.write(slot, [record])
         self._recovered |= {(slot, r.incarnation, r.wire_id) for slot, r in left if isinstance(r, CallSettled)}
         if heritage is not None:
             self._recovered |= {(heritage.slot, heir.incarnation, heir.wire_id) for heir in heritage.heirs}
             connection.inherit(heritage)
+
+    async def _end_oldest(self, connection: Connection, claim: Claim) -> None:
+        """Of the sessions that were left open beside others only the newest may still be offered to the server."""
+        if connection.left_session is not None:
+            self._left.append(connection.left_session)
+        while len(self._left) > _MOST_LEFT:
+            slot, incarnation = self._left.popleft()
+            ended = SessionEnded(incarnation, "many others were left after it")
+            try:
+                with anyio.move_on_after(_RELEASE_SECONDS):
+                    await claim.write(slot, [ended])
+            except Exception as error:  # the next process ends it
+                logger.warning("a session's end could not be written: %s", type(error).__name__)
 
     async def _disown(self, connection: Connection) -> None:
         with anyio.CancelScope(shield=True):
@@ -235,6 +257,8 @@ class Guard:
                             await claim.release()
                     except Exception as error:  # the host is done: its own outcome is what it gets
                         logger.warning("the key could not be given up: %s", type(error).__name__)
+                elif self._claim is not None:
+                    await self._end_oldest(connection, self._claim)
                 # Only now: until the key is free again, whoever connects must wait for the lock.
                 if connection in self._connections:
                     self._connections.remove(connection)

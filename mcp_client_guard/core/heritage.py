@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from .model import JSON, CallSettled, Outcome, Seen, ServerAnswered, TaskEnded
+from .model import JSON, CallSettled, Outcome, Seen, ServerAnswered, SessionEnded, TaskEnded
 from .stored import StoredCall, StoredSession
 from .tasks import Task
 
@@ -93,6 +93,20 @@ def settle_others(
         if call.task_open:
             settled.append((call.slot, TaskEnded(call.incarnation, call.wire_id)))
     return settled
+
+
+def end_others(
+    sessions: Iterable[StoredSession], heritage: Heritage | None, origin: str, principal: str | None, oldest: float
+) -> list[tuple[int, SessionEnded]]:
+    """Ends, by slot, for the sessions that nobody will be offered again: of this origin and principal those
+    outside the heritage, of others those that were last used before `oldest`."""
+    return [
+        (session.slot, SessionEnded(session.incarnation, "another session was gone on with"))
+        for session in sessions
+        if session.ended_at is None
+        and ((session.origin, session.principal) == (origin, principal) or session.last_used_at < oldest)
+        and (heritage is None or (session.slot, session.incarnation) != (heritage.slot, heritage.incarnation))
+    ]
 
 
 def is_open(call: StoredCall) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_client_guard.core.actions import Action, Ask, EndSession, Get, Post, Save, TimerKind
 from mcp_client_guard.core.answers import CallInDoubt
-from mcp_client_guard.core.heritage import heritage_of, settle_others
+from mcp_client_guard.core.heritage import end_others, heritage_of, settle_others
 from mcp_client_guard.core.model import (
     CallSettled,
     CursorDropped,
@@ -36,7 +36,7 @@ from tests.core.driver import (
     records,
     reports,
 )
-from tests.core.scenes import ORIGIN, Connection, Process, prove
+from tests.core.scenes import ORIGIN, WALL, Connection, Process, prove
 
 PARAMS = {"protocolVersion": "2025-11-25", "capabilities": {}}
 
@@ -614,3 +614,18 @@ def test_a_host_that_opens_no_session_leaves_the_dead_process_s_calls_in_doubt_a
     assert outcomes(first.actions) == [Outcome.IN_DOUBT] * 2
     assert two.machine.heirs_open == 0
     assert [c.method for c in two.process.disk.open_calls] == ["server/discover", "tools/list"]
+
+
+def test_sessions_that_are_not_gone_on_with_are_ended_and_others_once_nobody_will_use_them() -> None:
+    process = Process()
+    opened(process).close()
+    process.now += 10
+    opened(process).close()
+    sessions = process.disk.sessions.values()
+    heritage = process.disk.heritage()
+    assert heritage is not None
+    ours = end_others(sessions, heritage, ORIGIN, None, oldest=0.0)
+    assert [(slot, end.incarnation) for slot, end in ours] == [(1, 1)]
+    assert len(end_others(sessions, None, ORIGIN, None, oldest=0.0)) == 2
+    assert end_others(sessions, None, ORIGIN, "somebody", oldest=0.0) == []
+    assert len(end_others(sessions, None, ORIGIN, "somebody", oldest=WALL * 2)) == 2

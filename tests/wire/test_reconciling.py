@@ -26,6 +26,7 @@ from mcp_client_guard import (
     Resend,
     Resolve,
     SQLiteStore,
+    _guard,
 )
 from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import plain_codec
@@ -380,6 +381,33 @@ async def test_what_a_dead_process_left_is_accounted_for_and_its_session_gone_on
             assert await guard.recovered() == [left]
             assert [r.rpc_method for r in server.sent("POST", "initialize")] == ["initialize"]
             assert not server.sent("DELETE")
+
+
+async def test_sessions_that_nobody_will_be_offered_again_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a host that connects for each call would leave a row for ever each time."""
+    monkeypatch.setattr(_guard, "_MOST_LEFT", 2)
+    ids = (f"session-{number}" for number in range(99))
+
+    async def fresh(request: Request, reply: Reply) -> None:
+        await reply.json(mcp.initialized(request), session=next(ids))
+
+    mcp = ScriptedMcp(initialize=fresh)
+
+    async def still_open(guard: Guard) -> list[str | None]:
+        return [s.session_id for s in await guard.store.sessions() if s.ended_at is None]
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server:
+            guard = Guard(server.url, store=SQLiteStore(tmp_path / "a.db"))
+            async with connected(guard):
+                for _ in range(5):
+                    async with connected(guard):
+                        pass
+                assert await still_open(guard) == ["session-0", "session-4", "session-5"]
+            async with connected(guard):
+                assert await still_open(guard) == ["session-5"]
 
 
 class Hanging(ScriptedMcp):
