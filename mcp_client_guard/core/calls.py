@@ -89,8 +89,7 @@ class Calls(Taking):
 
     def _wait(self, call: Call) -> None:
         call.waits = call.troubled = True  # a repeat joins it
-        if not call.first_wire_id:
-            self._set_deadline(call)
+        self._set_deadline(call)
         self._show(call)
         self._waiting[call.first_wire_id] = call
 

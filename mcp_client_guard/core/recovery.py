@@ -122,7 +122,7 @@ class Recovery(Restoring):
 
     def _alike(self) -> list[Stranded]:
         """The suspects that drew what the ping drew; what the others drew is their answer."""
-        suspects, self._suspects = self._suspects, []
+        suspects, self._suspects = [s for s in self._suspects if s.call.in_flight], []
         alike = []
         for suspect in suspects:
             if suspect.refusal is not None and self._is_last_word(suspect.call, suspect.refusal):
@@ -188,8 +188,7 @@ class Recovery(Restoring):
 
     def _strand_suspects(self) -> None:
         for suspect in self._alike():
-            if suspect.call.in_flight:
-                self._strand(suspect)
+            self._strand(suspect)
 
     def is_over(self, call: Call) -> bool:
         """Whether the session of this request is gone, so that its stream cannot be resumed."""

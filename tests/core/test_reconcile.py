@@ -626,14 +626,16 @@ def test_a_call_of_a_dead_process_cannot_be_sent_again_even_if_the_hook_says_so(
     assert "not known any more" in reports(actions, CallSettled)[0].reason
 
 
-@pytest.mark.parametrize("then", ["ping answered", "session lost"])
+@pytest.mark.parametrize("then", ["ping answered", "ping refused alike", "session lost"])
 def test_a_better_answer_makes_a_suspicion_void(driver: Driver, then: str) -> None:
     call, other = driver.call(), driver.call("other")
     call.refuse(400)
     other.accept()
     assert outcomes(other.event(None, call.result())) == [Outcome.COMPLETED]
-    actions = driver.sent("ping").answer({}) if then == "ping answered" else driver.sent("ping").refuse(404)
+    ping = driver.sent("ping")
+    actions = ping.answer({}) if then == "ping answered" else ping.refuse(404 if then == "session lost" else 400)
     assert outcomes(actions) == []
+    assert bool(of(actions, Post)) is (then == "session lost")
     assert not [m for m in delivered(actions) if m.get("id") == call.host_id]
 
 
