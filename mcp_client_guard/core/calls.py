@@ -88,7 +88,7 @@ class Calls(Taking):
             self.out.append(CancelTimer(deadline_timer(call)))
 
     def _wait(self, call: Call) -> None:
-        call.waits = call.troubled = True  # a repeat joins it
+        call.waits, call.troubled = True, self.is_replacing
         self._set_deadline(call)
         self._show(call)
         self._waiting[call.first_wire_id] = call

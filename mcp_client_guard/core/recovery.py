@@ -202,6 +202,12 @@ class Recovery(Restoring):
         state = self.session.state
         return state is _S.LOST or (state is _S.REINITIALIZING and self._suspicion is None)
 
+    @property
+    def is_replacing(self) -> bool:
+        """A session is being opened in place of a lost one: a repeat of what waits for it joins that."""
+        state = self.session.state
+        return self.is_lost or state is _S.RESTORING or (state is _S.CONFIRMING and self._is_restore)
+
     def _may_open(self) -> bool:
         most = self.policy.reinitialize_limit
         known = self.session.initialize_params is not None

@@ -150,8 +150,7 @@ def _add_call(db: sqlite3.Connection, owner: Owner, slot: int, sent: CallSent, n
     )
     try:
         db.execute(
-            f"INSERT INTO call ({CALL_COLUMNS}) VALUES"
-            " (?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL,?,NULL,0,0,0,NULL,?,?)",
+            f"INSERT INTO call ({CALL_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL,?,NULL,0,0,0,NULL,?,?)",
             row,
         )
     except sqlite3.IntegrityError:

@@ -735,3 +735,14 @@ def test_the_call_key_is_copied_into_an_argument_where_the_user_says_so(argument
     call = driver.request("tools/call", {"name": "charge", "arguments": arguments})
     assert isinstance(call.order, Post)
     assert call.order.message["params"]["arguments"] == {**(arguments or {}), "idempotency_key": "key-2"}
+
+
+def test_equal_calls_that_wait_for_the_host_s_own_session_both_go_out() -> None:
+    """Nothing was lost: a framework's two tasks may well send the same call as soon as they are open."""
+    driver = Driver()
+    driver.initialize()
+    confirming = driver.notify("notifications/initialized")
+    driver.call(cents=5)
+    driver.call(cents=5)
+    actions = driver.peer(of(confirming, Post)[0].stream).accept(status=202, events=False)
+    assert [p.message["method"] for p in of(actions, Post)] == ["tools/call", "tools/call"]
