@@ -833,3 +833,19 @@ def test_tools_that_the_host_has_listed_page_by_page_are_all_known(driver: Drive
     driver.request("tools/list", {"cursor": "more"}).answer({"tools": [LOOK]})
     driver.call().refuse(404)
     assert reports(driver.reinitialized(tools=[LOOK]), Reinitialized)[0].changed == ("tool charge",)
+
+
+@pytest.mark.parametrize("ping", ["answered", "refused alike"])
+def test_a_suspect_that_was_answered_elsewhere_meanwhile_keeps_that_answer(ping: str) -> None:
+    driver = Driver().opened(standalone=True)
+    call = driver.call()
+    call.refuse(400)
+    if ping == "answered":
+        driver.standalone.event("s1", call.result())
+        actions = driver.sent("ping").answer({})
+    else:
+        driver.sent("ping").refuse(400)
+        driver.standalone.event("s1", call.result())
+        actions = driver.sent("initialize").refuse(400)
+    assert not outcomes(actions)
+    assert driver.machine.session.state is SessionState.LIVE

@@ -234,7 +234,8 @@ async def test_a_late_answer_to_a_call_in_doubt_reaches_no_other_call(playing: P
         assert await host.call(n=2) == Answer("own")
         assert outcomes(host) == [Outcome.IN_DOUBT, Outcome.RECOVERED, Outcome.COMPLETED]
         mcp.first = by_json
-        assert await host.call(n=1) == Answer("done"), "in doubt no more, so that it may be repeated"
+        assert await host.call(n=1) == Answer("late"), "the first repeat gets what its caller never heard"
+        assert await host.call(n=1) == Answer("done"), "and the next is a call of its own"
 
 
 # --- statuses -------------------------------------------------------------------------------------
