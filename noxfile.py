@@ -43,8 +43,10 @@ BOTH_CORES = ("-n", "3", "--dist", "worksteal")  # on two: some tests wait
 ONE_LOOP = ("-k", "not [trio and not -trio or test_leaving")
 
 PROPERTIES = ("test_any_input", "test_promises", "test_restarts", "test_small_scope")
+DISKS = ("test_power_loss", "test_disk_faults")
 ONE_PYTHON = [f"--ignore=tests/core/{name}.py" for name in PROPERTIES]
-"""What the core decides is the same on each: the properties, which take longest, are tested on one."""
+ONE_PYTHON += [f"--ignore=tests/stores/{name}.py" for name in DISKS]
+"""What the core decides and what a disk loses is the same on each: what takes longest is tested on one."""
 
 MAIN = interpreter("3.11")
 
