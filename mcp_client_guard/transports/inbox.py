@@ -95,10 +95,6 @@ class Inbox:
             self._make_room()
         return message
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
     def close(self) -> None:
         """No more will be put."""
         self._closed = True
