@@ -234,8 +234,9 @@ class PlainHost(Host):
         return [m for m in self.messages if "method" not in m and m.get("id") == id]
 
     async def request(self, method: str, params: JSON | None = None, id: Any = None) -> JSON:
+        earlier = len(self.answers_to(id))  # an ID may be used again
         id = await self.post(method, params, id)
-        return (await self.until(lambda: self.answers_to(id)))[0]
+        return (await self.until(lambda: self.answers_to(id)[earlier:]))[0]
 
     async def call(self, tool: str = "charge", **arguments: Any) -> Answer:
         token = f"token-{self.sent}"
