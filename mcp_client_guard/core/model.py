@@ -20,8 +20,14 @@ def assert_never(value: NoReturn) -> NoReturn:
 class Generation(Enum):
     """How messages travel (DESIGN §6)."""
 
+    LEGACY_SSE = "legacy-sse"
+    """2024-11-05: the GET stream is the session."""
     STREAMABLE_HTTP = "streamable-http"
+    """2025-03-26 to 2025-11-25."""
     STATELESS_HTTP = "stateless-http"
+    """From 2026-07-28 on: no session, nothing to resume."""
+    WEBSOCKET = "websocket"
+    """A streamable HTTP session upgraded to a socket."""
 
 
 @frozen

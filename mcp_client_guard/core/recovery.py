@@ -9,7 +9,7 @@ from attrs import define, field
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
 from .classify import Ran, SessionWord, is_suspect_answer, rule_on
 from .ledger import Call, Own, Refusal
-from .model import JSON, Generation, Outcome, SessionEnded
+from .model import JSON, Outcome, SessionEnded
 from .reconcile import Stranded
 from .report import Connected, SessionLost
 from .restoring import RESTORING, Restoring
@@ -308,7 +308,7 @@ class Recovery(Restoring):
         info = info if isinstance(info, dict) else {}
         server = f"{info.get('name', '?')} {info.get('version', '?')}"
         session = self.session
-        connected = Connected(session.fingerprint, session.protocol_version, Generation.STREAMABLE_HTTP, server)
+        connected = Connected(session.fingerprint, session.protocol_version, session.generation, server)
         self.out.append(Report(connected))
 
     def initialized_sent(self, number: int) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .model import JSON, SessionOpened, fingerprint
-from .model import Generation as Generation
+from .model import JSON, Generation, SessionOpened, fingerprint
 from .state import SESSION, SessionState, SessionStep, step
 
 
@@ -16,6 +15,8 @@ class Session:
     salt: str = field(default="", repr=False)
     """Keys the fingerprints, so that they cannot be looked up."""
     state: SessionState = SessionState.NEW
+    generation: Generation = Generation.STREAMABLE_HTTP
+    """How its messages travel."""
     incarnation: int = 0
     session_id: str | None = field(default=None, repr=False)
     protocol_version: str | None = None
@@ -46,9 +47,7 @@ class Session:
         """An `initialize` succeeded: the next incarnation begins."""
         self.incarnation += 1
         self._take(session_id, params, result)
-        return SessionOpened(
-            self.incarnation, Generation.STREAMABLE_HTTP, session_id, self.protocol_version, params, result
-        )
+        return SessionOpened(self.incarnation, self.generation, session_id, self.protocol_version, params, result)
 
     def adopt(self, incarnation: int, session_id: str | None, params: JSON, result: JSON) -> None:
         """Go on with a session that another process has opened."""
