@@ -1,9 +1,13 @@
-"""What this package is tested with: a byte-scripted server, and a proxy that cuts where it is told."""
+"""What this package is tested with: a byte-scripted server, a proxy that cuts, and a server with an event log."""
 
 from ._http1 import Event, Request, events_of
+from .event_log import Entry, EventLog, Reason, Refusal, Replay
+from .event_log_server import EventLogServer
 from .fake_server import Dribble, FakeServer, Handler, Reply, Step, in_turn, script
+from .lies import Lie
 from .proxy import Cut, CuttingProxy, Exchange, How, Match, after_event, calls_of, resumes_of, standalone
 from .scripted_mcp import ScriptedMcp
+from .sessions import Reader, Session, SessionStore
 from .written import (
     END_OF_CHUNKS,
     chunk,
@@ -24,15 +28,25 @@ __all__ = [
     "Cut",
     "CuttingProxy",
     "Dribble",
+    "Entry",
     "Event",
+    "EventLog",
+    "EventLogServer",
     "Exchange",
     "FakeServer",
     "Handler",
     "How",
+    "Lie",
     "Match",
+    "Reader",
+    "Reason",
+    "Refusal",
+    "Replay",
     "Reply",
     "Request",
     "ScriptedMcp",
+    "Session",
+    "SessionStore",
     "Step",
     "after_event",
     "calls_of",

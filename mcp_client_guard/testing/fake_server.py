@@ -160,7 +160,7 @@ def in_turn(*handlers: Handler) -> Handler:
 class FakeServer:
     """Listens on 127.0.0.1 and answers with `handler`; use it as an async context manager."""
 
-    def __init__(self, handler: Handler, *, on_head: Handler | None = None) -> None:
+    def __init__(self, handler: Handler, *, on_head: Handler | None = None, port: int = 0) -> None:
         self.handler = handler
         self.on_head = on_head
         """Plays as soon as a request's head has come; its body may not have."""
@@ -174,7 +174,7 @@ class FakeServer:
         """Connections accepted so far."""
         self.open_connections = 0
         self._changed = anyio.Event()
-        self._listener = Listener()
+        self._listener = Listener(port)
         self._sockets: set[Socket] = set()
         self._stack = AsyncExitStack()
 

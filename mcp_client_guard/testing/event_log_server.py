@@ -1,0 +1,141 @@
+"""An MCP server to test clients with: it resumes only what it can prove, says so, and lies where it is told to.
+
+    async with EventLogServer() as server:
+        ...  # point the client at server.url, and have it call `charge` with cut_after=2
+        assert len(server.ledger) == 1
+
+It speaks streamable HTTP (2025-11-25) on `url` and the legacy transport (2024-11-05) on `sse_url`. Its tools are
+`charge`, `slow`, `progress` and `announce`; each takes `cut_after` and `cut_how`, and goes on when it is cut off.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+
+from ._http1 import Request
+from ._log_endpoints import Legacy, Streamable
+from ._work import Execution, Work
+from .event_log import Refusal
+from .fake_server import FakeServer, Reply
+from .lies import BridgingStore, Lie
+from .sessions import Session, SessionStore
+
+
+class EventLogServer:
+    """A server in this process; use it as an async context manager.
+
+    A cursor that cannot be honoured draws 409 with a JSON-RPC error whose data has the code `resume_gap` and the
+    reason; an unknown session draws 404; a cursor on a POST draws 400, and nothing is executed.
+
+    Args:
+        lie: what it is dishonest in.
+        store: its sessions; servers that are given the same one are replicas.
+        refuse_by_status: false: a refused cursor is answered by 200, `Mcp-Resumed: false`, the event
+            `resumed`, and the standalone stream from now on.
+        json_answers: POSTs are answered by JSON. May be changed at any time.
+        retry_ms: what clients are told to wait before they come again.
+        port: on 127.0.0.1; 0: any that is free.
+    """
+
+    def __init__(
+        self,
+        *,
+        lie: Lie | None = None,
+        store: SessionStore | None = None,
+        refuse_by_status: bool = True,
+        json_answers: bool = False,
+        retry_ms: int = 10,
+        port: int = 0,
+    ) -> None:
+        self.lie = lie
+        self.store = store or (BridgingStore() if lie is Lie.SHARED_ALLOCATOR else SessionStore())
+        self.refuse_by_status = refuse_by_status
+        self.json_answers = json_answers
+        self.retry_ms = retry_ms
+        self.work = Work()
+        self.refused: list[Refusal] = []
+        """Every cursor that was not honoured."""
+        self.drain_races: list[str] = []
+        """Every cursor that was the ID of the last event sent."""
+        self.cursors_on_posts: list[str] = []
+        """Every cursor that came on a POST."""
+        self.http = FakeServer(self.answer, port=port)
+        """What it listens with: its requests, its connections."""
+        self._streamable = Streamable(self)
+        self._legacy = Legacy(self)
+        self._stack = AsyncExitStack()
+
+    @property
+    def url(self) -> str:
+        """The endpoint of streamable HTTP."""
+        return self.http.url
+
+    @property
+    def sse_url(self) -> str:
+        """The endpoint of the legacy transport."""
+        return f"http://127.0.0.1:{self.http.port}/sse"
+
+    @property
+    def ledger(self) -> list[Execution]:
+        """Every tool that really ran, in order."""
+        return self.work.ledger
+
+    async def __aenter__(self) -> EventLogServer:
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._stack.callback(self._tasks.cancel_scope.cancel)
+        await self._stack.enter_async_context(self.http)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def answer(self, request: Request, reply: Reply) -> None:
+        """Answer one request: a handler for a `FakeServer` of your own, such as a balancer of replicas."""
+        path = urlsplit(request.target).path
+        match request.method, path:
+            case _, "/mcp":
+                await self._streamable(request, reply)
+            case "GET", "/sse":
+                await self._legacy.stream(request, reply)
+            case "POST", "/messages":
+                await self._legacy.message(request, reply)
+            case "GET", "/ledger":
+                await reply.json(self.as_json())
+            case _, "/sse" | "/messages" | "/ledger":
+                await reply.status(405)
+            case _:
+                await reply.status(404)
+
+    def perform(self, session: Session, stream: str, request: Any, *, finish: bool = True) -> None:
+        """Begin to do what a request asks for; it goes on when its connection is lost."""
+        self._tasks.start_soon(self._perform, session, stream, request, finish)
+
+    def as_json(self) -> dict[str, Any]:
+        """What happened, as `GET /ledger` tells it to other processes."""
+        return {
+            "executed": [{"tool": e.tool, "arguments": e.arguments} for e in self.ledger],
+            "refused": [{"reason": r.reason.name.lower(), "cursor": r.event_id} for r in self.refused],
+            "drain_races": self.drain_races,
+            "cursors_on_posts": self.cursors_on_posts,
+        }
+
+    def as_line(self) -> str:
+        """Where it is, for the process that started it."""
+        ledger_url = f"http://127.0.0.1:{self.http.port}/ledger"
+        return json.dumps({"url": self.url, "sse_url": self.sse_url, "ledger_url": ledger_url})
+
+    async def _perform(self, session: Session, stream: str, request: Any, finish: bool) -> None:
+        async def emit(message: Any) -> None:
+            await session.emit(stream, message)
+
+        session.append(stream, await self.work.do(request, session, stream, emit))
+        if finish:
+            session.finish(stream)

@@ -1,0 +1,405 @@
+"""The kit's honest server, as any client meets it: every answer to a cursor is explicit, and true."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from mcp_client_guard.testing import (
+    Event,
+    EventLogServer,
+    FakeServer,
+    Lie,
+    Reason,
+    Reply,
+    Request,
+    SessionStore,
+    events_of,
+)
+
+from .hosts import LIMIT, STOPS_READING, plain_host
+
+pytestmark = [pytest.mark.anyio, STOPS_READING]
+
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+class Reading:
+    """Event after event of one body."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.answer = answer
+        self.status, self.headers = answer.status_code, answer.headers
+        self._pieces = answer.aiter_bytes()
+        self._body = b""
+        self._events: list[Event] = []
+        self._read = 0
+
+    async def next(self, count: int = 1) -> list[Event]:
+        """So many events, or as many as come before the body ends or is cut."""
+        until = self._read + count
+        while len(self._events) < until and await self._more():
+            self._events = list(events_of(self._body))
+        events, self._read = self._events[self._read : until], min(until, len(self._events))
+        return events
+
+    async def rest(self) -> list[Event]:
+        return await self.next(sys.maxsize)
+
+    async def _more(self) -> bool:
+        try:
+            self._body += await self._pieces.__anext__()
+        except (StopAsyncIteration, httpx.RemoteProtocolError, httpx.ReadError):
+            return False
+        return True
+
+
+class Client:
+    """A client without any habits, on one endpoint."""
+
+    def __init__(self, http: httpx.AsyncClient, url: str) -> None:
+        self.http = http
+        self.url = url
+        self.session: dict[str, str] = {}
+        self.sent = 0
+
+    async def initialize(self, protocol: str = "2025-11-25") -> Client:
+        params = {"protocolVersion": protocol, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        answer = await self.post("initialize", params)
+        assert answer.status_code == 200
+        self.session = {"mcp-session-id": answer.headers["mcp-session-id"]}
+        return self
+
+    async def post(self, method: str, params: Any = None, **headers: str) -> httpx.Response:
+        self.sent += 1
+        body = {"jsonrpc": "2.0", "id": self.sent, "method": method, "params": params or {}}
+        return await self.http.post(self.url, json=body, headers=self._headers(headers))
+
+    async def call(self, tool: str, **arguments: Any) -> list[Event]:
+        """The events of a call, up to its end or cut."""
+        params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}
+        body = {"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params}
+        async with self.http.stream("POST", self.url, json=body, headers=self._headers({})) as answer:
+            return await Reading(answer).rest()
+
+    @asynccontextmanager
+    async def get(self, cursor: str | None = None) -> AsyncIterator[Reading]:
+        resume = {} if cursor is None else {"last-event-id": cursor}
+        async with self.http.stream("GET", self.url, headers=self._headers(resume)) as answer:
+            yield Reading(answer)
+
+    async def replay(self, cursor: str) -> list[Event]:
+        async with self.get(cursor) as answer:
+            assert (answer.status, answer.headers["mcp-resumed"]) == (200, "true")
+            return await answer.rest()
+
+    async def refusal(self, cursor: str) -> str:
+        """The reason of an explicit refusal."""
+        async with self.get(cursor) as answer:
+            assert (answer.status, answer.headers["mcp-resumed"]) == (409, "false")
+            data = json.loads(await answer.answer.aread())["error"]["data"]
+            assert data["code"] == "resume_gap"
+            reason: str = data["reason"]
+            return reason
+
+    def _headers(self, more: dict[str, str]) -> dict[str, str]:
+        return {**ACCEPT, **self.session, **{name.replace("_", "-"): value for name, value in more.items()}}
+
+
+@asynccontextmanager
+async def talking(server: EventLogServer | None = None) -> AsyncIterator[tuple[EventLogServer, Client]]:
+    with anyio.fail_after(LIMIT):
+        async with server or EventLogServer() as serving, httpx.AsyncClient(timeout=LIMIT) as http:
+            yield serving, await Client(http, serving.url).initialize()
+
+
+def ids(events: list[Event]) -> list[str]:
+    return [event.event_id for event in events if event.event_id is not None]
+
+
+def said(events: list[Event]) -> list[Any]:
+    """The JSON of the `resumed` events."""
+    return [event.message for event in events if event.name == "resumed"]
+
+
+def results(events: list[Event]) -> list[str]:
+    messages = [event.message for event in events if event.name != "resumed"]
+    return [m["result"]["content"][0]["text"] for m in messages if m and "result" in m]
+
+
+# A resume that is honoured.
+
+
+async def test_a_call_that_was_cut_runs_once_and_its_stream_is_resumed() -> None:
+    async with talking() as (server, client):
+        before = await client.call("charge", cents=5, steps=4, cut_after=2)
+        after = await client.replay(ids(before)[-2])
+        assert said(after) == [{"resumed": True}]
+        assert ids(after)[0] == ids(before)[-1]
+        assert len(ids(after)) == 4  # progress 2, 3 and 4, and the result
+        assert results(after) == ["charged 5 cents"]
+        assert [e.tool for e in server.ledger] == ["charge"]
+        assert server.drain_races == server.refused == []
+
+
+@pytest.mark.parametrize("how", ["fin", "rst"])
+@pytest.mark.parametrize("cut_after", [0, 0.5, 1, 1.5, 2, 2.5])
+async def test_a_cut_at_any_place_leaves_a_log_from_which_all_comes_again(cut_after: float, how: str) -> None:
+    async with talking() as (server, client):
+        before = await client.call("charge", steps=2, cut_after=cut_after, cut_how=how)
+        assert len(before) == 1 + int(cut_after)
+        after = await client.replay(ids(before)[0])
+        assert len(ids(after)) == 3
+        assert results(after) == ["charged 0 cents"]
+        assert len(server.ledger) == 1
+
+
+async def test_a_tool_that_takes_long_is_cut_off_at_once_and_its_answer_follows_the_resume() -> None:
+    async with talking() as (_, client):
+        before = await client.call("slow", seconds=0.05, cut_after=0)
+        assert len(before) == 1
+        assert results(await client.replay(ids(before)[0])) == ["done"]
+
+
+async def test_the_drain_race_is_noticed_and_the_event_comes_again() -> None:
+    async with talking() as (server, client):
+        before = await client.call("charge", steps=1, cut_after=2)
+        assert results(before) == ["charged 0 cents"]
+        after = await client.replay(ids(before)[-1])
+        assert ids(after) == ids(before)[-1:]
+        assert results(after) == ["charged 0 cents"]
+        assert server.drain_races == ids(before)[-1:]
+
+
+async def test_the_drain_race_may_be_refused_and_is_noticed_all_the_same() -> None:
+    async with talking(EventLogServer(store=SessionStore(refuse_drain_race=True))) as (server, client):
+        before = await client.call("charge", steps=1, cut_after=2)
+        assert await client.refusal(ids(before)[-1]) == "drain_race"
+        assert server.drain_races == ids(before)[-1:]
+
+
+async def test_a_resumed_connection_takes_its_stream_over_from_the_one_before() -> None:
+    async with talking() as (_, client):
+        async with client.get() as first:
+            (primed,) = await first.next()
+            async with client.get(primed.event_id) as second:
+                assert second.status == 200
+                assert await first.rest() == []
+
+
+# A resume that is refused.
+
+
+async def test_a_trimmed_cursor_is_refused() -> None:
+    async with talking(EventLogServer(store=SessionStore(retained=4))) as (server, client):
+        before = await client.call("charge", steps=8, cut_after=2)
+        assert await client.refusal(ids(before)[-1]) == "trimmed"
+        assert [r.reason for r in server.refused] == [Reason.TRIMMED]
+
+
+async def test_a_cursor_of_another_session_is_refused() -> None:
+    async with talking() as (_, client):
+        foreign = ids(await client.call("charge"))[0]
+        await client.initialize()
+        assert await client.refusal(foreign) == "session"
+
+
+async def test_a_cursor_that_was_never_issued_is_refused() -> None:
+    async with talking() as (_, client):
+        assert await client.refusal("e-1042") == "never_issued"
+
+
+async def test_a_cursor_of_an_older_standalone_stream_is_superseded_and_that_stream_ends() -> None:
+    async with talking() as (_, client):
+        async with client.get() as first:
+            (old,) = await first.next()
+            async with client.get() as second:
+                (new,) = await second.next()
+                assert await first.rest() == []
+                assert await client.refusal(str(old.event_id)) == "superseded"
+                assert new.event_id != old.event_id
+
+
+async def test_a_refusal_may_be_a_new_stream_that_says_so() -> None:
+    """Seed 003, (b): accepted as a new stream, with a control event that says `resumed: false`."""
+    async with talking(EventLogServer(refuse_by_status=False)) as (server, client):
+        async with client.get("e-1042") as answer:
+            assert (answer.status, answer.headers["mcp-resumed"]) == (200, "false")
+            assert said(await answer.next()) == [{"resumed": False, "reason": "never_issued"}]
+        assert [r.reason for r in server.refused] == [Reason.NEVER_ISSUED]
+
+
+async def test_a_cursor_on_a_post_is_refused_and_nothing_is_executed() -> None:
+    """Seed 003, the second case: the body's intent is not dropped silently."""
+    async with talking() as (server, client):
+        cursor = ids(await client.call("progress"))[0]
+        answer = await client.post("tools/call", {"name": "charge"}, last_event_id=cursor)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["data"] == {"code": "cursor_on_post"}
+        assert [e.tool for e in server.ledger] == ["progress"]
+        assert server.cursors_on_posts == [cursor]
+
+
+async def test_a_cursor_on_the_first_post_of_a_session_opens_none() -> None:
+    async with talking() as (server, client):
+        client.session = {}
+        opened = len(server.store.sessions)
+        answer = await client.post("initialize", {"protocolVersion": "2025-11-25"}, last_event_id="e-104")
+        assert answer.status_code == 400
+        assert len(server.store.sessions) == opened
+
+
+async def test_an_unknown_session_draws_404_and_none_at_all_400() -> None:
+    async with talking() as (_, client):
+        assert (await client.http.delete(client.url, headers=client.session)).status_code == 200
+        assert (await client.post("ping")).status_code == 404
+        async with client.get("http:0/get-1/1") as answer:
+            assert answer.status == 404
+        client.session = {}
+        assert (await client.post("ping")).status_code == 400
+
+
+async def test_deleting_a_session_ends_its_streams() -> None:
+    async with talking() as (_, client):
+        async with client.get() as stream:
+            await stream.next()
+            await client.http.delete(client.url, headers=client.session)
+            assert await stream.rest() == []
+
+
+# Answers by JSON.
+
+
+async def test_an_answer_by_json_is_not_in_the_log() -> None:
+    async with talking() as (server, client):
+        before = await client.call("charge", steps=1, cut_after=1)
+        server.json_answers = True
+        answer = await client.post("tools/call", {"name": "progress", "arguments": {"n": 2}})
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json()["result"]["content"][0]["text"] == "2 steps"
+        assert results(await client.replay(ids(before)[0])) == ["charged 0 cents"]
+
+
+# Replicas.
+
+
+async def test_replicas_that_share_a_store_bind_a_session_to_one_log() -> None:
+    """Every resume comes to a replica that did not execute the call, and is proven: the log is the session's."""
+    store = SessionStore()
+    one, two = EventLogServer(store=store), EventLogServer(store=store)
+
+    async def balance(request: Request, reply: Reply) -> None:
+        await (two if request.method == "GET" else one).answer(request, reply)
+
+    with anyio.fail_after(LIMIT):
+        async with one, two, FakeServer(balance) as balancer, plain_host(balancer.url) as host:
+            for steps in range(2, 6):
+                got = await host.call("charge", steps=steps, cents=steps, cut_after=2)
+                assert got.text == f"charged {steps} cents"
+            assert host.grades == ["proven"] * 4
+            assert [e.arguments["cents"] for e in one.ledger] == [2, 3, 4, 5]
+            assert two.ledger == []
+
+
+# The legacy transport, on the same server.
+
+
+@asynccontextmanager
+async def legacy(server: EventLogServer, http: httpx.AsyncClient, **headers: str) -> AsyncIterator[Any]:
+    """The stream behind its first event, and the URL for messages."""
+    async with http.stream("GET", server.sse_url, headers=headers) as stream:
+        reading = Reading(stream)
+        (endpoint,) = await reading.next()
+        assert endpoint.name == "endpoint"
+        assert endpoint.event_id is None
+        yield reading, server.sse_url.removesuffix("/sse") + str(endpoint.data)
+
+
+def call(id: int, tool: str, **arguments: Any) -> Any:
+    params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": id}}
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+
+
+async def test_the_legacy_stream_carries_the_answers_under_ids_of_its_own_generation() -> None:
+    async with talking() as (server, client), legacy(server, client.http) as (reading, url):
+        assert (await client.http.post(url, json=call(1, "charge", steps=1))).status_code == 202
+        events = await reading.next(2)
+        assert results(events) == ["charged 0 cents"]
+        assert all(event_id.startswith("sse:") for event_id in ids(events))
+
+
+async def test_the_legacy_session_ends_with_its_stream() -> None:
+    async with talking() as (server, client):
+        async with legacy(server, client.http) as (reading, url):
+            await client.http.post(url, json=call(1, "charge", steps=3, cut_after=2))
+            assert len(await reading.rest()) == 2
+        assert (await client.http.post(url, json=call(2, "charge"))).status_code == 404
+        assert len(server.ledger) == 1
+
+
+async def test_a_legacy_session_and_its_cursor_are_refused_at_the_streamable_endpoint() -> None:
+    """Seed 000: IDs partitioned by transport, and a bridged session has to initialize again."""
+    async with talking() as (server, client):
+        async with legacy(server, client.http) as (reading, url):
+            await client.http.post(url, json=call(1, "charge"))
+            cursor = str((await reading.next())[0].event_id)
+            bridged = {**ACCEPT, "mcp-session-id": url.partition("session_id=")[2], "last-event-id": cursor}
+            assert (await client.http.get(server.url, headers=bridged)).status_code == 404
+            assert await client.refusal(cursor) == "generation"
+        assert [r.reason for r in server.refused] == [Reason.GENERATION]
+
+
+async def test_a_cursor_on_a_new_legacy_stream_is_said_not_to_be_resumed() -> None:
+    async with talking() as (server, client):
+        async with legacy(server, client.http, **{"last-event-id": "sse:0/sse-1/4"}) as (reading, _):
+            assert reading.headers["mcp-resumed"] == "false"
+            assert said(await reading.next()) == [{"resumed": False, "reason": "session"}]
+
+
+async def test_a_shared_allocator_loses_exactly_the_answer_whose_id_is_the_cursor() -> None:
+    """Seed 000 as it was observed: the liar accepts session and cursor, and goes on behind the answer."""
+    async with talking(EventLogServer(lie=Lie.SHARED_ALLOCATOR)) as (server, client):
+        async with legacy(server, client.http) as (reading, url):
+            await client.http.post(url, json=call(1, "charge"))
+            (cursor,) = await reading.next()
+            assert results([cursor]) == ["charged 0 cents"]
+        session = url.partition("session_id=")[2]
+        moved = Client(client.http, server.url)
+        moved.session = {"mcp-session-id": session}
+        async with moved.get(cursor.event_id) as stream:
+            assert stream.status == 200
+            server.store.sessions[session].append("sse-1", {"jsonrpc": "2.0", "method": "later"})
+            events = await stream.next(2)
+            assert results(events) == []
+            assert [m.message for m in events if m.event_id] == [{"jsonrpc": "2.0", "method": "later"}]
+
+
+# In a process of its own.
+
+
+def test_it_runs_in_a_process_of_its_own_and_tells_what_it_executed() -> None:
+    command = [sys.executable, "-m", "mcp_client_guard.testing", "--lie", "forked-counter", "--retained", "50"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert sorted(told) == ["ledger_url", "sse_url", "url"]
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        with httpx.Client(headers=ACCEPT, timeout=LIMIT) as http:
+            body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            session = {"mcp-session-id": http.post(told["url"], json=body).headers["mcp-session-id"]}
+            http.post(told["url"], json=call(2, "charge", cents=7), headers=session)
+            assert http.get(told["url"], headers={**session, "last-event-id": "e-1"}).status_code == 409
+            ledger = http.get(told["ledger_url"]).json()
+        assert ledger["executed"] == [{"tool": "charge", "arguments": {"cents": 7}}]
+        assert ledger["refused"] == [{"reason": "never_issued", "cursor": "e-1"}]
+        process.stdin.close()
+        assert process.wait(LIMIT) == 0
