@@ -39,7 +39,7 @@ async def progress(done: float, total: float | None, text: str | None) -> None:
 
 async def agent(url: str, directory: str) -> None:
     store = SQLiteStore(Path(directory) / "agent.db")
-    guard = Guard(url, store=store, key="baker", generation="sessions", on_event=tell)
+    guard = Guard(url, store=store, key="baker", on_event=tell)
     async with guard.connect() as (read, write), ClientSession(read, write) as session:
         await session.initialize()
         result = await session.call_tool("bake", {"loaves": 4}, progress_callback=progress)

@@ -100,7 +100,7 @@ class Connection:
             guard.policy,
             first_wire_id=1 + secrets.randbelow(_WIRE_ID_RANGE) * _WIRE_IDS_EACH,
             salt=guard._salt,
-            answers_probe=guard.generation == "sessions",
+            generation=guard.generation,
             opens_standalone=_can_spare_one(guard._client),
             ends_session=guard._terminate,
             shared=guard._shared,

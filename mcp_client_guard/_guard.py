@@ -54,8 +54,10 @@ class Guard:
         http_client: An `httpx.AsyncClient` or `httpx2.AsyncClient` of yours (for auth, proxies, TLS); it is
             not closed. Its own timeouts are not used: a call ends by its deadline.
         policy: Times, bounds and choices; see `GuardPolicy`.
-        generation: `"host"` leaves the choice to the host above. `"sessions"` answers an SDK 2.x host's
-            `server/discover` probe locally, so that it opens a session, which can be resumed.
+        generation: How messages travel, where the server speaks both. `"auto"` (default): by sessions where they
+            can be resumed (the server gives session and event IDs), else as the host above would have it.
+            `"sessions"` answers an SDK 2.x host's `server/discover` probe locally, so that it opens a session.
+            `"host"` leaves the choice to the host.
         reconcile: Async; asked about each tool call that may or may not have run, with a small client on the
             present session. It answers `Resend()`, `Resolve(result)`, `Fail(message)`, or None for what the
             policy says. One that raises, or takes longer than `reconcile_timeout`, leaves the call in doubt.
@@ -79,15 +81,15 @@ class Guard:
         headers: Mapping[str, str] | None = None,
         http_client: http.HttpClient | None = None,
         policy: GuardPolicy | None = None,
-        generation: Literal["host", "sessions"] = "host",
+        generation: Literal["auto", "sessions", "host"] = "auto",
         reconcile: ReconcileHook | None = None,
         on_event: EventCallback | None = None,
         terminate_on_close: bool | None = None,
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError("url must start with http:// or https://")
-        if generation not in ("host", "sessions"):
-            raise ValueError(f"generation must be 'host' or 'sessions', not {generation!r}")
+        if generation not in ("auto", "sessions", "host"):
+            raise ValueError(f"generation must be 'auto', 'sessions' or 'host', not {generation!r}")
         if headers is not None and http_client is not None:
             raise ValueError("give headers or http_client, not both: set the headers on your client")
         self.url = url
@@ -219,7 +221,8 @@ class Guard:
         """The first connection under the key goes on where the last owner of it has left off."""
         self._left.clear()
         sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
-        self._shared = SharedLedger(self._most_names, self._shared.consents, self._shared.brought)
+        before = self._shared
+        self._shared = SharedLedger(self._most_names, before.consents, before.brought, before.found)
         origin, principal = http.origin_of(self.url), self.principal
         # Others' calls are accounted for, and nothing more: neither their answers nor their doubts are ours.
         ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]

@@ -26,6 +26,7 @@ PUBLIC = {
     "Evidence",
     "Fail",
     "Grade",
+    "GenerationChosen",
     "Guard",
     "GuardError",
     "GuardPolicy",

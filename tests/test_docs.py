@@ -87,7 +87,7 @@ def test_python_blocks_are_valid_on_every_python(block: Block) -> None:
 def test_the_readme_has_code_within_its_first_30_lines_and_the_generation_on_its_first_screen() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert "```" in lines[:30][lines.index("```python") :]
-    assert any('generation="sessions"' in line and line.startswith("**On SDK 2.x") for line in lines[:40])
+    assert any('generation="auto"' in line and line.startswith("**On SDK 2.x") for line in lines[:40])
 
 
 # Commands.

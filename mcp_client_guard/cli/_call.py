@@ -53,10 +53,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     call.add_argument("--key", help="this connection's name in the store (default: default)")
     call.add_argument(
         "--generation",
-        choices=("sessions", "host"),
-        default="sessions",
-        help="sessions: initialize, so that a cut can be resumed (default); host: probe for 2026-07-28 first, as "
-        "hosts on SDK 2.x do, which knows neither sessions nor resumption",
+        choices=("auto", "sessions", "host"),
+        default="auto",
+        help="auto: by a session where it can be resumed, else by 2026-07-28 where the server speaks that "
+        "(default); sessions: always by a session; host: by 2026-07-28 wherever the server speaks it",
     )
     call.add_argument(
         "--deadline", metavar="SECONDS", type=_seconds, default=3600.0, help="for the answer (default: 3600)"
@@ -117,7 +117,7 @@ async def _called(options: argparse.Namespace, progress: Progress) -> JSON:
         host = PlainHost(read, write, _show_notification)
         try:
             with anyio.fail_after(options.connect_timeout):
-                await host.open(probe=options.generation == "host")
+                await host.open(probe=options.generation != "sessions")
         except TimeoutError:
             why = f"no session within {options.connect_timeout:g} s{await _hint(options.url)}"
             raise Failed(Exit.NOT_EXECUTED, f"not executed: {why}") from None

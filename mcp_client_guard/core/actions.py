@@ -128,6 +128,8 @@ class EndSession:
     """Send `DELETE` for this session, once, without insisting."""
 
     headers: Mapping[str, str] = field(repr=False)
+    at_once: bool = False
+    """Not only when the host leaves."""
 
 
 @frozen

@@ -5,7 +5,8 @@ from __future__ import annotations
 from attrs import define, field
 
 from .actions import CancelTimer, Reply, Report, Save
-from .answers import error_answer, not_executed_answer, session_lost_answer
+from .answers import not_executed_answer, session_lost_answer
+from .choosing import STATELESS_FROM, Choosing
 from .classify import Ran
 from .inputs import Forwarded, HookRequested, MessageSubmitted
 from .ledger import (
@@ -21,10 +22,8 @@ from .outcomes import deadline_timer
 from .report import NotificationLost
 from .shared import Named
 from .state import SessionState, SessionStep
-from .taking import Taking
 from .tasks import ends_task
 
-_STATELESS_FROM = "2026-07-28"
 _OPENING = frozenset({"initialize", "server/discover"})
 """After these a host may still open a session."""
 _BUSY_STATES = frozenset(
@@ -33,11 +32,9 @@ _BUSY_STATES = frozenset(
 
 
 @define(eq=False, repr=False)
-class Calls(Taking):
+class Calls(Choosing):
     """What passes between the host and its requests."""
 
-    answers_probe: bool
-    """Answer the host's `server/discover` locally, so that it falls back to sessions."""
     _waiting: dict[int, Call] = field(factory=dict, init=False)
     """For a session, in the order they came; nothing of them is sent, and they have no row."""
 
@@ -59,17 +56,20 @@ class Calls(Taking):
 
     def _request(self, sent: MessageSubmitted) -> None:
         method = sent.message["method"]
-        if method not in _OPENING and sent.headers.get("mcp-protocol-version", "") >= _STATELESS_FROM:
+        if method not in _OPENING and sent.headers.get("mcp-protocol-version", "") >= STATELESS_FROM:
             self._account_for_heirs("the host opened no session")
-        if method == "server/discover" and self.answers_probe:
-            self._deliver(error_answer(sent.message["id"], -32601, "Method not found"))
+        if method == "server/discover":
+            self._probe(sent)
         elif method == "initialize":
-            if not self._offer_session(sent):
+            if not self._offer_session(sent) and not self._gets_trial(sent):
                 self.stop_opening()
                 self.session.move(SessionStep.INITIALIZE_SENT)
                 self._post(self._call_from(sent))
         else:
-            self._send(self._call_from(sent))
+            self._pass_on(sent)
+
+    def _pass_on(self, sent: MessageSubmitted) -> None:
+        self._send(self._call_from(sent))
 
     def _send(self, call: Call) -> None:
         """Now, or when there is a session; but what it repeats may have its answer sooner."""
@@ -122,7 +122,7 @@ class Calls(Taking):
             call_key=named or sent.call_key,
             may_have_side_effects=self._may_have_side_effects(method, tool),
             incarnation=self.session.incarnation,
-            stateless=self.session.state is SessionState.NEW and version >= _STATELESS_FROM,
+            stateless=self.session.state is SessionState.NEW and version >= STATELESS_FROM,
             host_token=host_token_of(message),
             sent=sent,
             listed=self.tools.get(tool or ""),
@@ -166,6 +166,8 @@ class Calls(Taking):
         if waiting is not None:
             self._drop(waiting)
             self._tell_joined(waiting, Outcome.CANCELLED, f"cancelled by the caller{NEVER_SENT}", None)
+            return
+        if self._drop_probe(request_id):
             return
         call = self.ledger.by_host_id(request_id)
         if call is None:
@@ -282,6 +284,7 @@ class Calls(Taking):
 
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
+        self._end_trial(at_once=False)
         self.joins.clear()
         for call in list(self._waiting.values()):
             self._drop(call)

@@ -40,6 +40,8 @@ class Own(Enum):
     """Asks for the task of a call."""
     PROOF = auto()
     """Asks whether the session of an earlier process is alive."""
+    TRIAL = auto()
+    """Opens a session to see whether the server can resume."""
     HEIR = auto()
     """A call of a process that died: its stream is resumed, nothing is sent."""
 
@@ -259,10 +261,15 @@ def meta_of(params: JSON, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def host_token_of(message: JSON) -> str | int | None:
+def meta_object(message: JSON) -> JSON:
+    """The `_meta` of a request."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
-    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return meta if isinstance(meta, dict) else {}
+
+
+def host_token_of(message: JSON) -> str | int | None:
+    token = meta_object(message).get("progressToken")
     return token if isinstance(token, (str, int)) else None
 
 

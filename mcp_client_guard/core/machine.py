@@ -51,7 +51,8 @@ class Machine:
     policy: GuardPolicy = field(factory=GuardPolicy)
     first_wire_id: int = 1
     salt: str = field(default="", repr=False)
-    answers_probe: bool = False
+    generation: str = "host"
+    """Who chooses it: `auto`, `sessions` or `host`; see `Choosing`."""
     opens_standalone: bool = True
     """Not where the host's client has too few connections to spare one."""
     ends_session: bool = True
@@ -83,7 +84,7 @@ class Machine:
             self.has_hook,
             self.opens_standalone,
             self.heritage,
-            self.answers_probe,
+            self.generation,
         )
         self._streams = Streams(self.policy, self.session, self._out)
         self._calls.streams = self._streams

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
+TRIAL_SECONDS = 5.0
+"""The same for a session that is tried: the host waits for the answer to its probe (SDK 2.3: 10 s)."""
 
 
 @define(eq=False, repr=False)
@@ -75,6 +77,7 @@ class Outcomes(ABC):
         """One for its wait for a session and for all its sendings."""
         call.first_wire_id = call.wire_id
         seconds = self.policy.deadline_of(call.tool) if call.own in (None, Own.TASK) else OWN_SECONDS
+        seconds = TRIAL_SECONDS if call.own is Own.TRIAL else seconds
         self.out.append(SetTimer(deadline_timer(call), seconds))
 
     def _show(self, call: Call) -> None:

@@ -353,6 +353,8 @@ class Recovery(Restoring):
             self._ping_over(Refusal(200, message) if is_suspect_answer(message) else None, answered=True)
         elif call is self._initializing:
             self._reopened(stream, call, message)
+        elif call.own is Own.TRIAL:
+            self._take_trial(stream, call, message)
         elif call.own is Own.RESTORE:
             self._restored_by(call, message)
         elif call.own is not Own.PING:  # a ping of a session that is no more says nothing of this one
@@ -368,6 +370,11 @@ class Recovery(Restoring):
             self._not_restored_by(call)
         else:
             self._failed_otherwise(call, reason, refusal)
+
+    @abstractmethod
+    def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
+        """The answer to an `initialize` that was to show whether the server can resume."""
+        ...
 
     @abstractmethod
     def _answered_otherwise(self, call: Call, message: JSON) -> None:

@@ -23,6 +23,14 @@ class Connected:
 
 
 @frozen
+class GenerationChosen:
+    """How messages travel on this connection, and why so."""
+
+    generation: Generation
+    reason: str
+
+
+@frozen
 class Disconnected:
     """A stream was cut before it was finished."""
 
@@ -167,6 +175,7 @@ class StoreFailed:
 
 Event = (
     Connected
+    | GenerationChosen
     | Disconnected
     | Resumed
     | Discontinuity

@@ -34,14 +34,7 @@ class Session:
 
     def headers(self, method: str) -> dict[str, str]:
         """The headers of every request under this session (2025-11-25 transports, Session Management 2)."""
-        if method == "initialize":
-            return {}
-        headers = {}
-        if self.session_id is not None:
-            headers["mcp-session-id"] = self.session_id
-        if self.protocol_version is not None:
-            headers["mcp-protocol-version"] = self.protocol_version
-        return headers
+        return {} if method == "initialize" else session_headers(self.session_id, self.protocol_version)
 
     def opened(self, session_id: str | None, params: JSON, result: JSON) -> SessionOpened:
         """An `initialize` succeeded: the next incarnation begins."""
@@ -66,6 +59,15 @@ class Session:
         self.protocol_version = version if isinstance(version, str) else None
         capabilities = result.get("capabilities")
         self.capabilities = capabilities if isinstance(capabilities, dict) else {}
+
+
+def session_headers(session_id: str | None, protocol_version: str | None) -> dict[str, str]:
+    headers = {}
+    if session_id is not None:
+        headers["mcp-session-id"] = session_id
+    if protocol_version is not None:
+        headers["mcp-protocol-version"] = protocol_version
+    return headers
 
 
 def differences(before: JSON, after: JSON) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from attrs import define, evolve, field, frozen
 from .answers import CallInDoubt
 from .heritage import PROCESS_DIED
 from .ledger import NEVER_SENT, Call
-from .model import JSON, Outcome
+from .model import JSON, Generation, Outcome
 from .stored import StoredCall
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class SharedLedger:
     """The call keys of which one repeat is allowed."""
     brought: dict[str, None] = field(factory=dict)
     """The call keys of which a request has brought consent along."""
+    found: Generation | None = None
+    """The generation that last worked at this endpoint."""
     names: dict[str, Named] = field(factory=dict, init=False)
     _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from enum import Enum, auto
 from typing import Any
 
@@ -145,9 +146,16 @@ class Taking(TakeOver):
         elif call.own not in (None, Own.HEIR):
             if call.in_flight:
                 self.own_answered(stream, call, message)
+            elif call.own is Own.TRIAL:
+                self._late_trial(stream, call, message)
         else:
             self.settle_answer(call, message, stream)
         self.streams.finish_call(call.wire_id, by=stream)
+
+    @abstractmethod
+    def _late_trial(self, stream: Stream, call: Call, message: JSON) -> None:
+        """A session that was tried was opened after all."""
+        ...
 
     def settle_answer(self, call: Call, message: JSON, stream: Stream | None = None) -> None:
         """This is the answer of the request."""

@@ -174,7 +174,10 @@ class StreamableHttp:
             case Hangup():
                 self._hang_up(action)
             case EndSession():
-                self._ends.append(action)
+                if action.at_once:
+                    self.tasks.start_soon(self._end_session, action)
+                else:
+                    self._ends.append(action)
             case Ask() | StopAsking() | Reply() | Forward():
                 self.elsewhere(action)
             case _:

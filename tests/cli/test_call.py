@@ -203,7 +203,9 @@ async def test_a_server_that_says_nothing_is_not_executed(mcp_guard: Command) ->
 async def test_the_ledger_is_kept_in_the_store(mcp_guard: Command, tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     async with FakeServer(ScriptedMcp()) as server:
-        ran = await mcp_guard("call", server.url, "add", "--store", str(path), "--key", "orders")
+        ran = await mcp_guard(
+            "call", server.url, "add", "--store", str(path), "--key", "orders", "--generation", "sessions"
+        )
     assert ran.code == 0
     rows = await SQLiteStore(path).calls("orders")
     assert [(row.method, row.outcome) for row in rows] == [
@@ -237,7 +239,7 @@ async def test_a_file_that_is_no_store_is_refused_and_left_alone(mcp_guard: Comm
         (["http://host/mcp", "add", "--header", "a\nb: c"], "name:value is wanted"),
         (["http://host/mcp", "add", "--deadline", "-1"], "a positive number"),
         (["http://host/mcp", "add", "--key", "k"], "give --store, too"),
-        (["http://host/mcp", "add", "--generation", "auto"], "invalid choice"),
+        (["http://host/mcp", "add", "--generation", "newest"], "invalid choice"),
         (["http://host/mcp"], "required"),
     ],
 )

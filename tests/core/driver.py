@@ -128,10 +128,11 @@ class Driver:
     begins: bool = True
     """Whether an exchange without a wait begins as soon as it is ordered."""
     has_hook: bool = False
+    generation: str = "host"
     _next_id: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.machine = Machine(self.policy, has_hook=self.has_hook)
+        self.machine = Machine(self.policy, has_hook=self.has_hook, generation=self.generation)
 
     def feed(self, told: Input) -> list[Action]:
         """Give the machine an input, and keep the books of what it orders."""

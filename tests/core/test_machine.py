@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import EndSession, Get, Post, TimerKind
-from mcp_client_guard.core.inputs import CloseRequested, Drained, MessageSubmitted, TimerElapsed
-from mcp_client_guard.core.machine import Machine
+from mcp_client_guard.core.inputs import CloseRequested, Drained, TimerElapsed
 from mcp_client_guard.core.model import Outcome, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Connected, SessionLost
@@ -177,16 +176,6 @@ def test_a_stream_that_offers_no_session_resumes_without_one() -> None:
     sent.event("p")
     sent.cut()
     assert sent.order.headers == {"last-event-id": "p"}
-
-
-@pytest.mark.parametrize(("answers", "method"), [(True, "server/discover"), (False, "server/discover")])
-def test_the_host_s_probe_is_answered_here_only_where_sessions_are_forced(answers: bool, method: str) -> None:
-    machine = Machine(answers_probe=answers)
-    probe = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}
-    actions = machine.receive(MessageSubmitted(probe, {}, "k"))
-    assert bool(of(actions, Post)) is not answers
-    if answers:
-        assert delivered(actions)[0]["error"]["code"] == -32601
 
 
 # What is stale is ignored (S13).

@@ -32,7 +32,7 @@ async def calling(
 ) -> AsyncIterator[CallTool]:
     """Open a session; what is yielded calls a tool."""
     if transport == "guard":
-        connection: Any = Guard(url, policy=policy, generation="sessions", on_event=on_event).connect()
+        connection: Any = Guard(url, policy=policy, on_event=on_event).connect()
     else:
         connection = streamable_http_client(url)
     if host == "client":

@@ -14,7 +14,18 @@ from anyio.abc import TaskGroup
 from mcp_client_guard import CallSettled, Connected, Guard, MemoryStore, SQLiteStore, StoreInUse
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
-from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.testing import (
+    END_OF_CHUNKS,
+    FakeServer,
+    How,
+    Reply,
+    Request,
+    ScriptedMcp,
+    chunk,
+    sse_event,
+    sse_head,
+    tool_result,
+)
 
 from .hosts import (
     LIMIT,
@@ -323,6 +334,12 @@ def test_a_wrong_call_is_told_at_once(wrong: dict[str, Any]) -> None:
 # --- generations --------------------------------------------------------------------------------------
 
 DISCOVER = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"}}
+PROBE = {
+    "_meta": {
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
 
 
 @pytest.mark.anyio
@@ -340,11 +357,40 @@ async def test_generation_host_passes_the_probe_through_with_the_hosts_headers()
     async def other(request: Request, reply: Reply) -> None:
         await reply.json({"jsonrpc": "2.0", "id": request.rpc_id, "result": {"supportedVersions": ["2026-07-28"]}})
 
-    async with plainly(ScriptedMcp(other=other), start=False) as (server, host):
+    async with plainly(ScriptedMcp(other=other), generation="host", start=False) as (server, host):
         got = await host.request("server/discover", DISCOVER)
         assert got["result"]["supportedVersions"] == ["2026-07-28"]
         assert server.requests[0].rpc_method == "server/discover"
         assert server.requests[0].session_id is None
+
+
+@pytest.mark.anyio
+async def test_generation_auto_opens_the_session_it_tried_for_the_host() -> None:
+    class WithEvents(ScriptedMcp):
+        async def initialize(self, request: Request, reply: Reply) -> None:
+            answer = chunk(sse_event(self.initialized(request), id="e1"))
+            await reply.play(sse_head(session=self.session), answer, END_OF_CHUNKS)
+
+    async with plainly(WithEvents(), generation="auto", start=False) as (server, host):
+        got = await host.request("server/discover", PROBE)
+        assert got["error"]["code"] == -32601
+        await host.start()
+        assert (await host.call()).text == "charge"
+        assert [r.rpc_method for r in server.sent("POST")][:2] == ["initialize", "notifications/initialized"]
+        assert not server.sent("DELETE")
+
+
+@pytest.mark.anyio
+async def test_generation_auto_ends_a_session_that_it_tried_in_vain() -> None:
+    async def other(request: Request, reply: Reply) -> None:
+        await reply.json({"jsonrpc": "2.0", "id": request.rpc_id, "result": {"supportedVersions": ["2026-07-28"]}})
+
+    async with plainly(ScriptedMcp(other=other), generation="auto", start=False) as (server, host):
+        got = await host.request("server/discover", PROBE)
+        assert got["result"]["supportedVersions"] == ["2026-07-28"]
+        deleted = await server.wait_for(lambda request: request.method == "DELETE")
+        assert deleted.session_id == "session-A"
+        assert [r.rpc_method for r in server.sent("POST")] == ["initialize", "server/discover"]
 
 
 # --- logs ---------------------------------------------------------------------------------------------

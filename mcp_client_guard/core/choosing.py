@@ -1,0 +1,202 @@
+"""Which generation a connection uses, where the server may speak several (DESIGN §6).
+
+Hosts on SDK 2.x ask first whether the server speaks the revision of 2026-07-28 (`server/discover`), under which
+nothing can be resumed. With `auto` that probe is held while a session is tried. Where its answer shows that it can
+be resumed, the probe is answered with "no such method", upon which every host measured falls back to `initialize`,
+and gets the session that was tried. Otherwise the probe passes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from attrs import define, field
+
+from .actions import EndSession, Report
+from .answers import error_answer
+from .inputs import MessageSubmitted
+from .ledger import Call, Own, Refusal, meta_object
+from .model import JSON, Generation
+from .report import GenerationChosen
+from .session import session_headers
+from .state import SessionState, SessionStep
+from .stream import Stream
+from .taking import Taking
+
+STATELESS_FROM = "2026-07-28"
+_LAST_WITH_SESSIONS = "2025-11-25"
+_METHOD_NOT_FOUND = -32601
+_NAMELESS: JSON = {"name": "mcp_client_guard", "version": "0"}
+
+
+@define(eq=False, repr=False)
+class Trial:
+    """A session that was opened to see whether it can be resumed."""
+
+    stream: Stream
+    params: JSON
+    message: JSON
+
+    @property
+    def result(self) -> JSON:
+        result = self.message.get("result")
+        return result if isinstance(result, dict) else {}
+
+    @property
+    def shortcoming(self) -> str | None:
+        """Why it cannot be resumed. A server with an event log answers by events that have IDs."""
+        if "result" not in self.message:
+            return "initialize was answered with an error"
+        if self.stream.offered_session_id is None:
+            return "sessions have no ID here"
+        return None if self.stream.trail.cursor is not None else "events have no IDs here"
+
+
+@define(eq=False, repr=False)
+class Choosing(Taking):
+    """Owns the host's probe, and the session tried meanwhile."""
+
+    generation: str
+    """`auto`, `sessions` (the probe is answered here) or `host` (it passes)."""
+    _probes: list[MessageSubmitted] = field(factory=list, init=False)
+    """Held while a session is tried."""
+    _tried: Trial | None = field(default=None, init=False)
+    """Kept for the host's `initialize`."""
+    _why: str = field(default="", init=False)
+    """Why the host's own choice is followed, where the guard might have chosen."""
+    _reported: Generation | None = field(default=None, init=False)
+
+    def _probe(self, sent: MessageSubmitted) -> None:
+        """The host asks whether the server speaks 2026-07-28."""
+        fresh = self.session.state is SessionState.NEW
+        has_old_session = self.heritage is not None and self.heritage.session is not None
+        if self.generation == "sessions" or (self.generation == "auto" and fresh and has_old_session):
+            self._refuse_probe(sent)
+        elif self.generation == "host" or not fresh:
+            self._pass_on(sent)
+        elif self.shared.found is Generation.STATELESS_HTTP:
+            self._why = "remembered of this endpoint"
+            self._pass_on(sent)
+        else:
+            self._probes.append(sent)
+            if len(self._probes) == 1:
+                self._send_own(Own.TRIAL, "initialize", _initialize_params(sent.message))
+
+    def _refuse_probe(self, sent: MessageSubmitted) -> None:
+        self._deliver(error_answer(sent.message["id"], _METHOD_NOT_FOUND, "Method not found"))
+
+    @abstractmethod
+    def _pass_on(self, sent: MessageSubmitted) -> None:
+        """Send this request of the host's."""
+        ...
+
+    def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
+        trial = Trial(stream, call.params, message)
+        if trial.shortcoming is not None:
+            # Kept until the probe is answered: a server without 2026-07-28 has nothing better.
+            self._tried = trial
+            if not trial.result:
+                self._end_trial()
+            self._pass_probes(trial.shortcoming)
+            return
+        self._tried = trial
+        self._chose(Generation.STREAMABLE_HTTP, "sessions can be resumed: they and their events have IDs")
+        probes, self._probes = self._probes, []
+        for sent in probes:
+            self._refuse_probe(sent)
+        if not probes:  # the host has given its question up
+            self._end_trial()
+
+    def _pass_probes(self, why: str) -> None:
+        self._why = why
+        probes, self._probes = self._probes, []
+        for sent in probes:
+            self._pass_on(sent)
+
+    def _failed_otherwise(self, call: Call, reason: str, refusal: Refusal | None) -> None:
+        if call.own is Own.TRIAL:
+            self._pass_probes(f"no session could be opened: {reason}")
+        else:
+            super()._failed_otherwise(call, reason, refusal)
+
+    def _late_trial(self, stream: Stream, call: Call, message: JSON) -> None:
+        """It was given up before it was answered."""
+        self._end(Trial(stream, call.params, message), at_once=True)
+
+    def _end_trial(self, *, at_once: bool = True) -> None:
+        trial, self._tried = self._tried, None
+        if trial is not None:
+            self._end(trial, at_once=at_once)
+
+    def _end(self, trial: Trial, *, at_once: bool) -> None:
+        session_id, version = trial.stream.offered_session_id, trial.result.get("protocolVersion")
+        if session_id is not None:
+            headers = session_headers(session_id, version if isinstance(version, str) else None)
+            self.out.append(EndSession(headers, at_once))
+
+    def _gets_trial(self, sent: MessageSubmitted) -> bool:
+        """Whether the host's `initialize` is answered with the session that was tried."""
+        trial = self._tried
+        if trial is None or _without_meta(sent.message.get("params")) != trial.params:
+            self._end_trial()
+            return False
+        self._tried = None
+        self.session.move(SessionStep.INITIALIZE_SENT)
+        self.begin_anew()
+        self.opened(trial.stream, trial.params, trial.result)
+        self._deliver({**trial.message, "id": sent.message["id"]})
+        self._release()
+        return True
+
+    def _drop_probe(self, host_id: object) -> bool:
+        """The host asks no longer."""
+        before = len(self._probes)
+        self._probes = [sent for sent in self._probes if sent.message["id"] != host_id]
+        return len(self._probes) < before
+
+    # What is found.
+
+    def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
+        super()._learn_from(stream, call, result)
+        if call.method == "server/discover" and _speaks_stateless(result):
+            self._end_trial()
+            self.session.generation = Generation.STATELESS_HTTP
+            self._chose(Generation.STATELESS_HTTP, self._why)
+
+    def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
+        if self.session.generation is Generation.STATELESS_HTTP:
+            self.session.generation = Generation.STREAMABLE_HTTP
+        self._chose(self.session.generation, self._why)
+        super().opened(stream, params, result)
+
+    def _chose(self, generation: Generation, why: str) -> None:
+        if why and self._reported is not generation:
+            self.out.append(Report(GenerationChosen(generation, why)))
+        self._reported = generation
+        self._remember(generation)
+
+    def _remember(self, generation: Generation | None) -> None:
+        """What is tried first by the next connection to this endpoint."""
+        self.shared.found = generation
+
+
+def _speaks_stateless(result: JSON) -> bool:
+    versions = result.get("supportedVersions")
+    named = versions if isinstance(versions, list) else []
+    return any(isinstance(version, str) and version >= STATELESS_FROM for version in named)
+
+
+def _initialize_params(probe: JSON) -> JSON:
+    """What the host would say in its `initialize`, as far as its probe tells."""
+    meta = meta_object(probe)
+    capabilities = meta.get("io.modelcontextprotocol/clientCapabilities")
+    info = meta.get("io.modelcontextprotocol/clientInfo")
+    return {
+        "protocolVersion": _LAST_WITH_SESSIONS,
+        "capabilities": capabilities if isinstance(capabilities, dict) else {},
+        "clientInfo": info if isinstance(info, dict) else _NAMELESS,
+    }
+
+
+def _without_meta(params: object) -> object:
+    return {k: v for k, v in params.items() if k != "_meta"} if isinstance(params, dict) else params

@@ -1,0 +1,224 @@
+"""Which generation is used: the host's probe is held, answered here, or passed on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Action, EndSession, Post, TimerKind
+from mcp_client_guard.core.heritage import Heritage, OldSession
+from mcp_client_guard.core.machine import Machine
+from mcp_client_guard.core.model import JSON, Generation
+from mcp_client_guard.core.report import GenerationChosen
+from mcp_client_guard.core.state import SessionState
+from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, of, reports
+
+INFO: JSON = {"name": "host", "version": "1"}
+META: JSON = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": INFO,
+    "io.modelcontextprotocol/clientCapabilities": {"roots": {}},
+}
+PARAMS: JSON = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": INFO}
+DISCOVERED: JSON = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+SESSIONS, STATELESS = Generation.STREAMABLE_HTTP, Generation.STATELESS_HTTP
+
+
+def probe(driver: Driver, meta: JSON | None = META) -> Peer:
+    return driver.request(
+        "server/discover", {} if meta is None else {"_meta": meta}, mcp_protocol_version="2026-07-28"
+    )
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver(generation="auto")
+
+
+@pytest.fixture
+def trial(driver: Driver) -> Peer:
+    """The host has probed, and a session is tried."""
+    probe(driver)
+    return driver.sent("initialize")
+
+
+def by_events(trial: Peer, event_id: str | None = "e1", session_id: str | None = SESSION) -> list[Action]:
+    """The trial is answered by an event."""
+    return trial.accept(session_id=session_id) + trial.event(event_id, trial.result(RESULT))
+
+
+def refused_probes(actions: list[Action]) -> list[Any]:
+    return [m["id"] for m in delivered(actions) if m.get("error", {}).get("code") == -32601]
+
+
+def ended(actions: list[Action]) -> list[tuple[str, bool]]:
+    return [(e.headers["mcp-session-id"], e.at_once) for e in of(actions, EndSession)]
+
+
+def chosen(actions: list[Action]) -> list[Generation]:
+    return [e.generation for e in reports(actions, GenerationChosen)]
+
+
+# Who chooses.
+
+
+@pytest.mark.parametrize(("generation", "passes"), [("host", True), ("sessions", False)])
+def test_the_probe_passes_or_is_answered_here_at_once(generation: str, passes: bool) -> None:
+    sent = probe(Driver(generation=generation))
+    assert bool(of(sent.actions, Post)) is passes
+    assert bool(refused_probes(sent.actions)) is not passes
+
+
+def test_the_probe_is_held_while_a_session_is_tried_in_the_host_s_name(driver: Driver) -> None:
+    actions = probe(driver).actions
+    assert [(p.message["method"], p.message["params"]) for p in of(actions, Post)] == [("initialize", PARAMS)]
+    assert not delivered(actions)
+    assert driver.sent("initialize").order.headers == {}
+
+
+def test_a_probe_that_does_not_say_who_asks_is_tried_under_a_name_of_ours(driver: Driver) -> None:
+    [post] = of(probe(driver, None).actions, Post)
+    assert post.message["params"]["clientInfo"]["name"] == "mcp_client_guard"
+    assert post.message["params"]["capabilities"] == {}
+
+
+def test_in_a_live_session_the_probe_is_a_request_like_others(driver: Driver) -> None:
+    driver.opened()
+    assert [p.message["method"] for p in of(probe(driver).actions, Post)] == ["server/discover"]
+
+
+# A session that can be resumed.
+
+
+def test_a_session_with_ids_refuses_the_probe_and_is_the_host_s(driver: Driver, trial: Peer) -> None:
+    actions = by_events(trial)
+    assert refused_probes(actions) == ["h1"]
+    assert chosen(actions) == [SESSIONS]
+    sent = driver.request("initialize", {**PARAMS, "_meta": {"progressToken": 1}})
+    assert not of(sent.actions, Post)
+    assert delivered(sent.actions) == [{"jsonrpc": "2.0", "id": "h2", "result": RESULT}]
+    driver.notify("notifications/initialized")
+    assert driver.sent("notifications/initialized").order.headers["mcp-session-id"] == SESSION
+    assert not ended(driver.log)
+
+
+def test_a_priming_event_shows_an_event_log_too(trial: Peer) -> None:
+    trial.accept(session_id=SESSION)
+    trial.event("p1")
+    assert refused_probes(trial.event(None, trial.result(RESULT))) == ["h1"]
+
+
+def test_another_initialize_than_was_tried_opens_its_own_and_ends_the_trial(driver: Driver, trial: Peer) -> None:
+    by_events(trial)
+    sent = driver.request("initialize", {**PARAMS, "capabilities": {}})
+    assert len(of(sent.actions, Post)) == 1
+    assert ended(sent.actions) == [(SESSION, True)]
+
+
+def test_a_trial_that_nobody_takes_ends_with_the_connection(driver: Driver, trial: Peer) -> None:
+    by_events(trial)
+    assert ended(driver.close()) == [(SESSION, False)]
+
+
+def test_a_host_that_probes_no_longer_leaves_no_session_behind(driver: Driver) -> None:
+    sent = probe(driver)
+    driver.cancel(sent)
+    actions = by_events(driver.sent("initialize"))
+    assert not delivered(actions)
+    assert ended(actions) == [(SESSION, True)]
+
+
+def test_two_probes_are_held_by_one_trial(driver: Driver, trial: Peer) -> None:
+    assert not of(probe(driver).actions, Post)
+    assert refused_probes(by_events(trial)) == ["h1", "h2"]
+
+
+# One that cannot.
+
+
+@pytest.mark.parametrize(("event_id", "session_id"), [(None, SESSION), ("e1", None), (SESSION, SESSION)])
+def test_a_session_without_ids_lets_the_probe_pass(
+    driver: Driver, trial: Peer, event_id: str | None, session_id: str | None
+) -> None:
+    trial.accept(session_id=session_id)
+    if event_id == SESSION:
+        trial.event(event_id)  # the Java SDK has the session's ID on every event
+    actions = trial.event(event_id, trial.result(RESULT))
+    assert [p.message["method"] for p in of(actions, Post)] == ["server/discover"]
+    assert of(actions, Post)[0].headers == {"mcp-protocol-version": "2026-07-28"}
+    found = driver.sent("server/discover").answer(DISCOVERED)
+    assert chosen(found) == [STATELESS]
+    assert ended(found) == ([(SESSION, True)] if session_id else [])
+    assert driver.machine.session.state is SessionState.NEW
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_without_2026_07_28_the_session_that_was_tried_is_used_all_the_same(
+    driver: Driver, trial: Peer, refused: bool
+) -> None:
+    by_events(trial, None)
+    sent = driver.sent("server/discover")
+    old = {"supportedVersions": ["2025-11-25", 7], "capabilities": {}}
+    sent.refuse(400) if refused else sent.answer(old)
+    sent = driver.request("initialize", PARAMS)
+    assert not of(sent.actions, Post)
+    assert delivered(sent.actions)[0]["result"] == RESULT
+    assert chosen(sent.actions) == [SESSIONS]
+
+
+def test_a_found_without_versions_is_no_2026_07_28(driver: Driver, trial: Peer) -> None:
+    by_events(trial, None)
+    assert not chosen(driver.sent("server/discover").answer({}))
+
+
+@pytest.mark.parametrize("how", ["error", "400", "cut", "late", "stopped"])
+def test_where_no_session_opens_the_probe_passes(driver: Driver, trial: Peer, how: str) -> None:
+    trial.accept(session_id=SESSION) if how in ("error", "cut", "late") else None
+    if how == "error":
+        error = {"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}}
+        actions = trial.event("e1", {"jsonrpc": "2.0", "id": trial.stream, "error": error})
+    elif how == "400":
+        actions = trial.refuse(400)
+    elif how == "cut":
+        actions = trial.cut()
+    else:
+        actions = driver.elapse(TimerKind.DEADLINE, trial.stream)
+    assert [p.message["method"] for p in of(actions, Post)] == ["server/discover"]
+    assert ended(actions) == ([(SESSION, True)] if how == "error" else [])
+    assert chosen(driver.sent("server/discover").answer(DISCOVERED)) == [STATELESS]
+    if how == "late":
+        assert ended(trial.event("e1", trial.result(RESULT))) == [(SESSION, True)]
+
+
+def test_a_trial_waits_for_seconds_and_not_for_call_deadline(driver: Driver, trial: Peer) -> None:
+    due = next(at for timer, at in driver.timers.items() if timer.kind is TimerKind.DEADLINE)
+    assert due - driver.now == 5.0
+
+
+# What is remembered.
+
+
+def test_what_was_found_is_remembered_for_the_next_connection(driver: Driver, trial: Peer) -> None:
+    trial.refuse(400)
+    driver.sent("server/discover").answer(DISCOVERED)
+    following = Driver(generation="auto")
+    following.machine = Machine(generation="auto", shared=driver.machine.shared)
+    assert [p.message["method"] for p in of(probe(following).actions, Post)] == ["server/discover"]
+    assert chosen(following.sent("server/discover").answer(DISCOVERED)) == [STATELESS]
+
+
+def test_a_session_opened_since_is_remembered_instead(driver: Driver, trial: Peer) -> None:
+    trial.refuse(400)
+    driver.sent("server/discover").answer(DISCOVERED)
+    driver.initialize()
+    assert driver.machine.shared.found is SESSIONS
+    assert driver.machine.session.generation is SESSIONS
+
+
+def test_an_old_session_comes_first(driver: Driver) -> None:
+    old = OldSession(SESSION, PARAMS, RESULT, {}, ())
+    driver.machine = Machine(generation="auto", heritage=Heritage(1, 1, old, ()))
+    assert refused_probes(probe(driver).actions) == ["h1"]
+    assert driver.request("initialize", PARAMS).actions
+    assert driver.sent("ping").order.headers["mcp-session-id"] == SESSION
