@@ -76,8 +76,10 @@ class Registry:
             self._finish(by, linger=not by.resumed)
 
     def abandon_call(self, wire_id: int) -> None:
-        """Nothing of this request may leave, or be read, any more."""
-        self._finish(self._streams[wire_id])
+        """Nothing of this request may leave, or be read, any more. Its stream may be gone already."""
+        stream = self._streams.get(wire_id)
+        if stream is not None:
+            self._finish(stream)
 
     def cancel(self, call: Call) -> bool:
         """Stop resuming for this request; an answer on its present connection may still come.

@@ -261,6 +261,9 @@ class Chaos:
             self.driver.elapse(timer.kind, timer.stream)
 
     def other(self, b: int) -> None:
+        if b % 8 == 7:
+            self.disk(b)
+            return
         peer = self.pick(b)
         if peer is None:
             return
@@ -270,6 +273,13 @@ class Chaos:
             peer.too_large()
         elif b % 4 == 2:
             peer.idle()
+
+    def disk(self, b: int) -> None:
+        """The row of a request fails that has not left, whatever has become of its stream."""
+        orders = self.driver.orders.values()
+        unsent = [o for o in orders if isinstance(o, Post) and o.for_request and o.connection not in self.begun]
+        if unsent:
+            self.driver.peer(unsent[b % len(unsent)].stream).save_failed()
 
     def check(self, before: str | None) -> None:
         machine = self.driver.machine

@@ -113,6 +113,22 @@ def test_a_row_that_cannot_be_written_is_a_request_not_executed(driver: Driver) 
     assert outcomes(call.save_failed()) == []
 
 
+@pytest.mark.parametrize("loss", ["404", "another session"])
+def test_a_row_that_fails_when_its_session_is_lost_meanwhile_costs_that_request_alone(
+    driver: Driver, loss: str
+) -> None:
+    driver.begins = False
+    call, other = driver.call(), driver.request("tools/list")
+    other.begin()
+    other.refuse(404) if loss == "404" else other.accept(session_id="another")
+    assert not call.is_open
+    actions = call.save_failed()
+    assert error_of(actions)["code"] == CODE_NOT_EXECUTED
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    posts = of(driver.reinitialized(), Post)
+    assert "tools/call" not in [p.message["method"] for p in posts]
+
+
 def test_what_was_never_written_is_posted_again_with_growing_delay_and_then_not_executed() -> None:
     driver = Driver(GuardPolicy(max_attempts=3)).opened()
     call = driver.call()
