@@ -107,7 +107,9 @@ class Outcomes(ABC):
         return CallInDoubt(reason, call.method, call.tool, call.call_key, session, call.cancelled)
 
     def _doubt_answer(self, call: Call, doubt: CallInDoubt) -> JSON:
-        return in_doubt_answer(call, doubt, as_result=self.policy.in_doubt_as == "result")
+        # Never as a result to the hook: it would take that for what the server says to its question.
+        as_result = self.policy.in_doubt_as == "result" and call.own is not Own.HOOK
+        return in_doubt_answer(call, doubt, as_result=as_result)
 
     def _answer(self, call: Call, answer: JSON) -> None:
         """Hand an answer of the guard's own to whoever waits for this request."""

@@ -105,6 +105,25 @@ async def test_the_hook_may_have_it_sent_again_under_the_same_call_key() -> None
     assert mcp.ran[0] == mcp.ran[1]
 
 
+async def test_a_question_of_the_hook_s_whose_answer_is_lost_raises_and_says_nothing_of_the_call() -> None:
+    """As in docs/outcomes.md: a result with `isError` would mean that the server knows of no such charge."""
+    raised: list[RequestFailed] = []
+
+    async def ask(call: InDoubtCall, server: Reconciler) -> Resend | Fail:
+        try:
+            await server.call_tool("charge", {"find": call.call_key})
+        except RequestFailed as failed:
+            raised.append(failed)
+            return Fail("ask the bank")
+        return Resend()
+
+    mcp = Cutting(cuts=2)
+    async with served(mcp, reconcile=ask) as (_, host):
+        assert (await host.call()).text == "ask the bank"
+    assert len(raised) == 1
+    assert len(mcp.ran) == 2, "the call, and the question"
+
+
 async def test_the_hook_s_own_words_reach_the_caller_and_the_call_stays_in_doubt() -> None:
     async def sorry(call: InDoubtCall, server: Reconciler) -> Fail:
         return Fail("ask the bank")
