@@ -24,6 +24,7 @@ that overtake it; a slow answer to it must not hold the host up."""
 _BUDGET_SECONDS = 60.0
 LOCKED = frozenset({401, 403})
 _S = SessionState
+_REPLACING = frozenset({_S.LOST, _S.REINITIALIZING, _S.RESTORING})
 
 
 @define(eq=False, repr=False)
@@ -204,9 +205,10 @@ class Recovery(Restoring):
 
     @property
     def is_replacing(self) -> bool:
-        """A session is being opened in place of a lost one: a repeat of what waits for it joins that."""
+        """A session is being opened in place of a lost one, or beside one that may be lost: a repeat of what
+        waits for it joins that."""
         state = self.session.state
-        return self.is_lost or state is _S.RESTORING or (state is _S.CONFIRMING and self._is_restore)
+        return state in _REPLACING or (state is _S.CONFIRMING and self._is_restore)
 
     def _may_open(self) -> bool:
         most = self.policy.reinitialize_limit

@@ -454,6 +454,24 @@ def test_repeats_of_a_call_that_waits_for_a_session_join_it_and_it_is_sent_once(
     assert process.disk.call.repeats == 2
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("status", [400, 401, 500, 503, 200])
+def test_so_do_those_of_one_that_waits_while_another_session_is_opened_beside_a_suspected_one(
+    process: Process, one: Connection, status: int, is_kept: bool
+) -> None:
+    one.request("tools/list")
+    for method in ("tools/list", "ping"):
+        peer = one.sent(method)
+        peer.answer_error() if status == 200 else peer.refuse(status)
+    call, again = one.call(), one.call()
+    assert not is_sent(call)
+    assert reports(again.actions, RepeatJoined)
+    one.sent("initialize").refuse(503) if is_kept else one.reinitialized()
+    assert sum(isinstance(a, Post) and a.message.get("method") == "tools/call" for a in one.log) == 1
+    actions = one.sent("tools/call").answer()
+    assert {m["id"] for m in delivered(actions)} == {call.host_id, again.host_id}
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_where_it_was_cancelled_before_it_was_sent_the_next_goes_instead(one: Connection, named: bool) -> None:
     one.request("tools/list").refuse(404)
