@@ -21,7 +21,6 @@ from .core.heritage import Heritage
 from .core.inputs import Forwarded
 from .core.machine import Machine
 from .core.report import Event
-from .core.state import SessionState
 from .transports import http
 from .transports.inbox import Inbox, ReadStream, WriteStream
 from .transports.streamable import StreamableHttp
@@ -57,8 +56,7 @@ class Connection:
 
     @property
     def state(self) -> str:
-        state = SessionState.NEW if self._machine is None else self._machine.session.state
-        return state.name.lower()
+        return "new" if self._machine is None else self._machine.session.word
 
     @property
     def session_id(self) -> str | None:

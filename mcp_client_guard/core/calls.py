@@ -6,7 +6,7 @@ from attrs import define, field
 
 from .actions import CancelTimer, Reply, Report, Save
 from .answers import not_executed_answer, session_lost_answer
-from .choosing import STATELESS_FROM, Choosing
+from .choosing import Choosing
 from .classify import Ran
 from .inputs import Forwarded, HookRequested, MessageSubmitted
 from .ledger import (
@@ -17,9 +17,12 @@ from .ledger import (
     host_token_of,
     meta_of,
 )
+from .listening import is_listen
 from .model import JSON, AnswerDrained, Outcome
+from .modern import dressed
 from .outcomes import deadline_timer
 from .report import NotificationLost
+from .rounds import continuing_key
 from .shared import Named
 from .state import SessionState, SessionStep
 from .tasks import ends_task
@@ -37,6 +40,9 @@ class Calls(Choosing):
 
     _waiting: dict[int, Call] = field(factory=dict, init=False)
     """For a session, in the order they came; nothing of them is sent, and they have no row."""
+
+    _stateless_like: MessageSubmitted | None = field(default=None, init=False)
+    """The host's newest request without a session: those of the hook's go out in its name."""
 
     @property
     def queued(self) -> int:
@@ -56,7 +62,7 @@ class Calls(Choosing):
 
     def _request(self, sent: MessageSubmitted) -> None:
         method = sent.message["method"]
-        if method not in _OPENING and sent.headers.get("mcp-protocol-version", "") >= STATELESS_FROM:
+        if method not in _OPENING and self.session.is_stateless(sent.headers):
             self._account_for_heirs("the host opened no session")
         if method == "server/discover":
             self._probe(sent)
@@ -74,11 +80,13 @@ class Calls(Choosing):
     def _send(self, call: Call) -> None:
         """Now, or when there is a session; but what it repeats may have its answer sooner."""
         state = self.session.state
-        is_busy = state in _BUSY_STATES and not (state is SessionState.CONFIRMING and call.method == "ping")
-        if state is SessionState.LOST and not self._may_open():
+        may_overtake = call.stateless or (state is SessionState.CONFIRMING and call.method == "ping")
+        is_busy = state in _BUSY_STATES and not may_overtake
+        is_lost = state is SessionState.LOST and not call.stateless
+        if is_lost and not self._may_open():
             self._answer(call, session_lost_answer(call.host_id, self.why_lost))
         elif not self._repeats_another(call):
-            if is_busy or state is SessionState.LOST:
+            if is_busy or is_lost:
                 self._wait(call)
                 self._reinitialize()
             else:
@@ -111,22 +119,29 @@ class Calls(Choosing):
         params = params if isinstance(params, dict) else {}
         name = params.get("name") if method == "tools/call" else None
         tool = name if isinstance(name, str) else None
-        version = sent.headers.get("mcp-protocol-version", "")
         named = meta_of(params, CALL_KEY) if method == "tools/call" else None
+        stateless = method != "initialize" and self.session.is_stateless(sent.headers)
+        if stateless:
+            self._stateless_like = sent
+        continues = self.shared.take_round(continuing_key(method, params)) if stateless else None
+        key, is_named = named or sent.call_key, named is not None or sent.named
+        if continues is not None and not is_named:
+            key, is_named = continues.call_key, continues.named
         return Call(
             wire_id=self.ledger.new_wire_id(),
             host_id=message["id"],
             method=method,
             tool=tool,
             params=params,
-            call_key=named or sent.call_key,
+            call_key=key,
             may_have_side_effects=self._may_have_side_effects(method, tool),
             incarnation=self.session.incarnation,
-            stateless=self.session.state is SessionState.NEW and version >= STATELESS_FROM,
+            stateless=stateless,
             host_token=host_token_of(message),
             sent=sent,
             listed=self.tools.get(tool or ""),
-            named=named is not None or sent.named,
+            named=is_named,
+            continues=continues,
         )
 
     def _notification(self, sent: MessageSubmitted) -> None:
@@ -223,6 +238,9 @@ class Calls(Choosing):
             self._conclude(call)
         if call is None or not call.in_flight:
             return
+        if self.is_subscribed(call):
+            self.not_acknowledged(call)
+            return
         if call.own not in (None, Own.HEIR):
             self.streams.cancel(call)
             self._own_failed(call, "no answer in time")
@@ -263,11 +281,13 @@ class Calls(Choosing):
 
     def hook_requested(self, told: HookRequested) -> None:
         """The `reconcile` hook asks the server: under the present session, or not at all."""
-        if self.session.state is not SessionState.LIVE:
+        like = self._stateless_like if self.session.needs_none else None
+        if like is None and self.session.state is not SessionState.LIVE:
             self.out.append(Reply(told.ticket, session_lost_answer(told.ticket, "the session is lost")))
             return
         name = told.params.get("name") if told.method == "tools/call" else None
         tool = name if isinstance(name, str) else None
+        known = self.present_tools.get(tool or "")
         call = Call(
             self.ledger.new_wire_id(),
             None,
@@ -277,6 +297,8 @@ class Calls(Choosing):
             told.call_key,
             self._may_have_side_effects(told.method, tool),
             self.session.incarnation,
+            stateless=like is not None,
+            sent=None if like is None else dressed(told.method, told.params, like, known),
             own=Own.HOOK,
             ticket=told.ticket,
         )
@@ -297,6 +319,6 @@ class Calls(Choosing):
                 self.leave_heir(call)
                 continue
             ran = self._may_have_run(call)
-            outcome = Outcome.IN_DOUBT if ran else Outcome.CANCELLED
+            outcome = Outcome.IN_DOUBT if ran and not is_listen(call) else Outcome.CANCELLED
             self._settle(call, outcome, "the host closed the connection" + ("" if ran else NEVER_SENT))
         self.session.move(SessionStep.CLOSED)

@@ -16,8 +16,10 @@
 
 "Ask": a `ping` under the same session ID decides. If it draws the same refusal, the session is gone, provided
 that another can be opened. "If the session is gone" holds for requests that drew just what the ping drew; any
-other refusal is what it is, even if the session is known to be gone by other signs. And whatever came for a
-request before (an event, progress) shows that it was taken: then nothing says that it did not run.
+other refusal is what it is, even if the session is known to be gone by other signs. A server that was upgraded to
+2026-07-28 ignores the session ID, and refuses the ping in the words of that revision, whichever they are; without
+a session ID such words are answers, and any other 4xx shows a server that knows sessions (again). Whatever came for
+a request before (an event, progress) shows that it was taken: then nothing says that it did not run.
 Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
 """
 
@@ -64,12 +66,39 @@ _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_GONE = frozenset({400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504})
 
+MODERN_CODES = frozenset({-32020, -32021, -32022})
+"""The errors by which a server of 2026-07-28 is recognised (SPEC-FACTS §15); -32001, -32003 and -32004 are not."""
+_INVALID_PARAMS, _METHOD_NOT_FOUND = -32602, -32601
+_WITHOUT_SESSIONS_ONLY = frozenset({400, 404, 405, 406, 410, 422, 426})
+
 
 def code_of(body: Any) -> int | None:
     """The JSON-RPC error code in a parsed body."""
     error = body.get("error") if isinstance(body, dict) else None
     code = error.get("code") if isinstance(error, dict) else None
     return code if isinstance(code, int) else None
+
+
+def is_modern(body: Any) -> bool:
+    """Whether only a server of 2026-07-28 says so, whatever it was asked."""
+    return code_of(body) in MODERN_CODES
+
+
+def knows_no_session(status: int, body: Any) -> bool:
+    """Whether a server of 2026-07-28 may say so to a `ping` or an `initialize`: that revision knows neither.
+
+    A server of an earlier one that does not speak the version asked for says -32602, too, and names what it does.
+    """
+    if is_modern(body):
+        return True
+    code = code_of(body)
+    names_versions = code is not None and "supported" in str(body["error"].get("data"))
+    return (status, code) in ((400, _INVALID_PARAMS), (404, _METHOD_NOT_FOUND)) and not names_versions
+
+
+def knows_only_sessions(status: int, body: Any) -> bool:
+    """Whether no server of 2026-07-28 says so to a request of that revision (SPEC-FACTS §13)."""
+    return status in _WITHOUT_SESSIONS_ONLY and not knows_no_session(status, body)
 
 
 def rule_on(

@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 from .classify import code_of
 from .inputs import MessageSubmitted
 from .model import DIGEST_SIZE, JSON, Outcome
+from .rounds import Round
 
 CALL_KEY = "io.github.mcp-client-guard/call-key"
 CONSENT = "io.github.mcp-client-guard/consent"
@@ -91,6 +92,8 @@ class Call:
     """It has an answer, which is believed only when a ping has said that the session lives."""
     was_taken: bool = False
     """An event came for it before any answer: the server had it, and nothing says any more that it did not run."""
+    continues: Round | None = None
+    """It goes on with a call whose last answer asked for input: no repeat of that call, nor of one like it."""
     consented: bool = False
     """It repeats a call in doubt, and may."""
     outcome: Outcome | None = None

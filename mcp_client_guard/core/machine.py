@@ -35,6 +35,7 @@ from .report import StoreFailed
 from .session import Session
 from .shared import SharedLedger
 from .state import SessionState
+from .stream import STANDALONE
 from .streams import Streams
 
 _CLOSED = SessionState.CLOSED  # on Python 3.11 too slow to look up for every event
@@ -163,7 +164,7 @@ class Machine:
         elif timer.kind is TimerKind.CONFIRM:
             self._calls.confirmed(timer.stream)
         elif timer.kind is TimerKind.REFRESH:
-            self._streams.refresh_due(told.at)
+            self._refresh(timer.stream, told.at)
         elif timer.kind is TimerKind.BUDGET:
             self._calls.budget_refilled()
         elif timer.kind is TimerKind.RESTORE:
@@ -174,6 +175,12 @@ class Machine:
             self._calls.ask_task(timer.stream)
         else:
             self._streams.timer(timer, told.at)
+
+    def _refresh(self, number: int, at: float) -> None:
+        if number == STANDALONE:
+            self._streams.refresh_due(at)
+        else:
+            self._calls.refresh_listener(number)
 
     def _save_failed(self, told: SaveFailed) -> None:
         self._out.append(Report(StoreFailed(told.why)))

@@ -99,6 +99,8 @@ class Outcome(Enum):
     RESENT = "resent"
     IN_DOUBT = "in_doubt"
     CANCELLED = "cancelled"
+    INPUT_REQUIRED = "input_required"
+    """The server asked for something first: the call goes on with another request, under the same call key."""
 
 
 @frozen

@@ -13,6 +13,7 @@ from .clock import Clock
 from .inputs import MessageSubmitted
 from .ledger import Call, Ledger, Own, arguments_digest, to_wire
 from .model import JSON, CallRepeated, CallSent, CallSettled, Outcome
+from .modern import with_argument
 from .policy import GuardPolicy
 from .report import CallSettled as CallSettledEvent
 from .session import Session
@@ -70,7 +71,10 @@ class Outcomes(ABC):
                 self.out.append(Save((CallRepeated(call.call_key),) * len(call.joined)))
             self._show(call)
         headers = call.sent.headers if call.sent is not None else {}
-        message = to_wire(call.message, call, self.policy.call_key_argument_of(call.tool))
+        argument = self.policy.call_key_argument_of(call.tool) if call.method == "tools/call" else None
+        if argument is not None and call.stateless:
+            headers = with_argument(headers, call.listed, argument, call.call_key)
+        message = to_wire(call.message, call, argument)
         self.streams.post_call(call, message, headers, delay)
 
     def _set_deadline(self, call: Call) -> None:
@@ -149,6 +153,8 @@ class Outcomes(ABC):
             self._tell_joined(call, outcome, reason, answer)
         self.out.append(CancelTimer(deadline_timer(call)))
         self._forget(call)
+        if outcome is Outcome.NOT_EXECUTED and call.continues is not None:
+            self.shared.open_round(call.continues)
         if not call.has_row:
             return
         self._record(call, outcome, reason, answer)

@@ -202,6 +202,7 @@ class Reconciling(Repeats):
             troubled=stranded.delay is not NO_DELAY,
             suspected=False,
             was_taken=False,
+            cancelled=False,
         )
         self._stranded.pop(old.first_wire_id, None)
         old.joined.clear()

@@ -73,7 +73,9 @@ class Recovery(Restoring):
 
     def suspects_answer(self, call: Call, message: JSON) -> bool:
         """Whether this answer with status 200 is not believed before a ping has said that the session lives."""
-        if call.own is not None or call.method in ("initialize", "ping") or not is_suspect_answer(message):
+        if call.own is not None or call.stateless or call.method in ("initialize", "ping"):
+            return False
+        if not is_suspect_answer(message):
             return False
         refusal = Refusal(200, message)
         if self.session.session_id is None or not self._may_suspect(call, refusal):
@@ -193,9 +195,9 @@ class Recovery(Restoring):
 
     def is_over(self, call: Call) -> bool:
         """Whether the session of this request is gone, so that its stream cannot be resumed."""
-        if call.method == "initialize":
+        if call.method == "initialize" or call.stateless:
             return False
-        return call.incarnation != self.session.incarnation or (self.is_lost and not call.stateless)
+        return call.incarnation != self.session.incarnation or self.is_lost
 
     @property
     def is_lost(self) -> bool:

@@ -91,8 +91,8 @@ class Registry:
         if stream is None:
             return True
         sent = stream.was_sent
-        if not sent or stream.state is StreamState.LOST or call.stateless:
-            self._finish(stream)
+        if not sent or stream.state is StreamState.LOST or stream.stateless:
+            self._hang_up(stream)
         return sent
 
     def inherit(self, number: int, call: Call | None, rows: tuple[Seen, ...]) -> None:
@@ -110,7 +110,7 @@ class Registry:
         self.close_standalone()
         for stream in list(self._streams.values()):
             # Also where earlier attempts to post it have failed: its state is LOST until it is answered.
-            goes_on = stream.call is None or (stream.begun and not stream.resumed)
+            goes_on = stream.call is None or stream.stateless or (stream.begun and not stream.resumed)
             if not goes_on and stream is not opener and self._streams.get(stream.number) is stream:
                 self._give_up(stream, "its session was lost")
 
@@ -119,7 +119,7 @@ class Registry:
         for stream in list(self._streams.values()):
             if stream.kind is StreamKind.STANDALONE:
                 self._finish(stream)
-            elif stream.call is None:
+            elif stream.call is None or stream.stateless:
                 continue
             elif stream is not opener and self.session.incarnation and opener.is_host_s:
                 self._give_up(stream, "a new session began before it was answered")
@@ -206,8 +206,10 @@ class Registry:
 
     def _post(self, stream: Stream, message: JSON, headers: Mapping[str, str], delay: Delay = NO_DELAY) -> None:
         stream.message = message
-        # Ours win: after a re-initialization the host still stamps the version of the first session.
-        stream.headers = {**headers, **self.session.headers(stream.method)}
+        stream.stateless = self.session.is_stateless(headers)
+        if stream.stateless:
+            stream.trail.identifies_nothing()
+        stream.headers = self.session.stamp(stream.method, headers)
         self._post_again(stream, delay)
 
     def _post_again(self, stream: Stream, delay: Delay) -> None:
@@ -256,8 +258,19 @@ class Registry:
             if len(self._finished) > _KEPT_TRAILS:
                 self._finished.popleft().clear()
 
+    def _hang_up(self, stream: Stream) -> None:
+        """End a stream whose answer is not awaited any more."""
+        self._signal_cancel(stream)
+        self._finish(stream)
+
+    def _signal_cancel(self, stream: Stream) -> None:
+        """Without a session the end of a stream is what cancels (2026-07-28 transports, Cancellation)."""
+        if stream.stateless and stream.call is not None and stream.was_sent:
+            stream.call.cancelled = True
+
     def _give_up(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
+        self._signal_cancel(stream)
         if stream.was_sent:
             self.calls.in_doubt(stream.call, why)
         else:

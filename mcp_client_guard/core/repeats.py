@@ -22,6 +22,8 @@ class Repeats(Outcomes):
         if call.method != "tools/call":
             return False
         call.digest = arguments_digest(call.params)
+        if call.continues is not None:
+            return False
         consent = meta_of(call.params, CONSENT)
         return (call.named and self._repeats_named(call, consent)) or self._repeats_alike(call, consent)
 

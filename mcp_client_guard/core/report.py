@@ -31,6 +31,15 @@ class GenerationChosen:
 
 
 @frozen
+class EndpointMoved:
+    """The endpoint no longer speaks the generation that this connection uses: connect again."""
+
+    generation: Generation | None
+    """What it speaks now; None: not known, the next connection finds out."""
+    reason: str
+
+
+@frozen
 class Disconnected:
     """A stream was cut before it was finished."""
 
@@ -139,6 +148,18 @@ class RefreshSuggested:
 
 
 @frozen
+class ListenedAgain:
+    """The stream of a subscription (2026-07-28) was lost, and the server has acknowledged it anew.
+
+    What it would have told meanwhile is lost: the host was sent the notifications that make it read all again.
+    """
+
+    stream: str
+    missing: tuple[str, ...]
+    """What of the subscription the server no longer honours."""
+
+
+@frozen
 class Reinitialized:
     """A session was opened in place of the lost one, and brought to where that was."""
 
@@ -176,6 +197,7 @@ class StoreFailed:
 Event = (
     Connected
     | GenerationChosen
+    | EndpointMoved
     | Disconnected
     | Resumed
     | Discontinuity
@@ -186,6 +208,7 @@ Event = (
     | RepeatRefused
     | RepeatJoined
     | MaybeRedelivered
+    | ListenedAgain
     | Reinitialized
     | StandaloneUnavailable
     | RefreshSuggested

@@ -8,8 +8,8 @@ from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
 from .ledger import Call, Own
+from .listening import Listening
 from .model import JSON
-from .reconcile import Reconciling
 from .report import Reinitialized
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
@@ -19,7 +19,7 @@ RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
 
 
 @define(eq=False, repr=False)
-class Restoring(Reconciling):
+class Restoring(Listening):
     """Owns what a session is to be brought to again."""
 
     subscriptions: set[str] = field(factory=set, init=False)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attrs import define, field
 
 from .model import JSON, Generation, SessionOpened, fingerprint
+from .modern import version_of, without_session
 from .state import SESSION, SessionState, SessionStep, step
 
 
@@ -31,6 +34,31 @@ class Session:
     @property
     def fingerprint(self) -> str:
         return fingerprint(self.session_id, self.salt)
+
+    @property
+    def word(self) -> str:
+        """How it stands, for people."""
+        return "stateless" if self.needs_none else self.state.name.lower()
+
+    @property
+    def needs_none(self) -> bool:
+        """The server speaks the generation without sessions, and the host has chosen it."""
+        return self.state is SessionState.NEW and self.generation is Generation.STATELESS_HTTP
+
+    def is_stateless(self, stamped: Mapping[str, str]) -> bool:
+        """Whether a message with these headers of the host's travels without a session.
+
+        A host that initialized a session stamps the revision agreed on there, whichever that is.
+        """
+        version = version_of(stamped)
+        return version is not None and version != self.protocol_version
+
+    def stamp(self, method: str, stamped: Mapping[str, str]) -> dict[str, str]:
+        """The headers of a message that the host has stamped so."""
+        if self.is_stateless(stamped):
+            return without_session(stamped)
+        # Ours win: after a re-initialization the host still stamps the version of the first session.
+        return {**stamped, **self.headers(method)}
 
     def headers(self, method: str) -> dict[str, str]:
         """The headers of every request under this session (2025-11-25 transports, Session Management 2)."""

@@ -15,6 +15,7 @@ from .answers import CallInDoubt
 from .heritage import PROCESS_DIED
 from .ledger import NEVER_SENT, Call
 from .model import JSON, Generation, Outcome
+from .rounds import Round
 from .stored import StoredCall
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _KEPT = 4096
 """Calls in doubt and consents remembered; the oldest go first."""
 _KEPT_ALIKE = 16
 """Calls in doubt with the same tool and arguments."""
-_ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED)
+_ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED, Outcome.INPUT_REQUIRED)
 _UNKNOWN = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -73,6 +74,7 @@ class SharedLedger:
     names: dict[str, Named] = field(factory=dict, init=False)
     _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
+    _rounds: dict[bytes, tuple[Round, ...]] = field(factory=dict, init=False)
 
     def consent(self, call_key: str) -> None:
         """The user allows one repeat of the call with this key."""
@@ -138,6 +140,18 @@ class SharedLedger:
                     told = evolve(told, reason="it was answered, but its answer was not kept")
                 known = told if unknown or not_kept else None
                 self.name(call.call_key, Named(call.arguments_digest, None, call.outcome, call.answer, known))
+
+    def open_round(self, round: Round) -> None:
+        """A server waits for this call to go on."""
+        self._rounds[round.key] = (*self._rounds.pop(round.key, ()), round)[-_KEPT_ALIKE:]
+        _bound(self._rounds)
+
+    def take_round(self, key: bytes | None) -> Round | None:
+        """The call that a request with this key continues. Once: another with this key repeats the request."""
+        waiting = self._rounds.pop(key, ()) if key is not None else ()
+        if len(waiting) > 1:
+            self._rounds[waiting[0].key] = waiting[1:]
+        return waiting[0] if waiting else None
 
     def begin(self, digest: bytes, call: Call) -> None:
         self._in_flight.setdefault(digest, []).append(call)

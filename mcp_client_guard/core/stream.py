@@ -39,6 +39,8 @@ class Stream:
     method: str = ""
     incarnation: int = 0
     """Of the session under which it was opened."""
+    stateless: bool = False
+    """Of 2026-07-28: it has no session, its events have no identity, and closing it is its cancellation."""
     message: JSON = field(factory=dict)
     """What was posted, kept while it may be posted again because nothing was written."""
     headers: dict[str, str] = field(factory=dict)

@@ -147,6 +147,7 @@ class Streams(Closing):
             self._conclude(stream, complete=False)
             return
         why = f"an answer larger than max_event_size ({told.limit} bytes)"
+        self._signal_cancel(stream)
         if stream.call is not None:
             self.calls.in_doubt(stream.call, why, again=False)
         if stream.kind is StreamKind.STANDALONE:
@@ -165,6 +166,8 @@ class Streams(Closing):
         elif stream.trail.cursor is not None or (stream.call is not None and not stream.call.in_flight):
             self.out.append(Hangup(stream.connection))
             self._cut(stream, "no byte for max_idle", told.at, clean=False)
+        elif stream.stateless and stream.call is not None:
+            return  # closing it would cancel it, and there is no ping: TCP keepalive alone finds a dead peer
         elif stream.answered or stream.kind is StreamKind.CALL:
             self.calls.probe()
         else:
@@ -309,6 +312,8 @@ class Streams(Closing):
 
     def _is_another_session(self, stream: Stream, session_id: str | None) -> bool:
         """Whether an answer names another session than ours; an absent name says nothing."""
+        if stream.stateless:
+            return False
         initial = stream.method == "initialize"
         if not initial and stream.incarnation != self.session.incarnation:
             return False

@@ -11,9 +11,12 @@ from attrs import define
 from .actions import Report
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, subscription_of, with_subscription
+from .listening import ACKNOWLEDGED, is_listen
 from .model import JSON, Outcome
+from .modern import server_info_of, version_of
 from .report import NotificationLost, OrphanDropped
 from .restoring import tools_of
+from .rounds import Round, asks_for_input, awaited_key
 from .state import SessionState
 from .stream import Stream
 from .takeover import TakeOver
@@ -48,9 +51,9 @@ class Taking(TakeOver):
         if "id" not in message:
             if message["method"] == "notifications/progress":
                 return self._take_progress(stream, message)
-            if stream.call is not None and stream.call.stateless and subscription_of(message) is not None:
-                message = with_subscription(message, stream.call.host_id)
-            elif message["method"] == "notifications/cancelled":
+            if stream.call is not None and is_listen(stream.call):
+                return self._take_listened(stream, stream.call, message)
+            if message["method"] == "notifications/cancelled":
                 return self._take_cancel(stream, message)
         elif not self._asks_host(message):
             return Taken.LATE
@@ -65,7 +68,9 @@ class Taking(TakeOver):
     def _is_of_old_session(self, stream: Stream) -> bool:
         """A POST of a lost session may still be answered; whatever else comes with it is not of this session."""
         call = stream.call
-        return call is not None and call.incarnation < self.session.incarnation and call.method != "initialize"
+        if call is None or call.stateless:
+            return False
+        return call.incarnation < self.session.incarnation and call.method != "initialize"
 
     def _asks_host(self, message: JSON) -> bool:
         """Whether the host is to be asked; if it was already, what it said is sent again."""
@@ -86,6 +91,25 @@ class Taking(TakeOver):
         self.streams.deliver(stream, {**message, "params": {**params, "requestId": number}})
         self.streams.asked_no_more(number)
         return Taken.DELIVERED
+
+    def _take_listened(self, stream: Stream, call: Call, message: JSON) -> Taken:
+        """A notification on the stream of a subscription; the host knows that by the ID of its own request."""
+        method, params = message["method"], message.get("params") or {}
+        if method == "notifications/cancelled":
+            if self.ledger.owing(params.get("requestId")) is call:
+                # The server tears it down: one of the three ways in which that is said.
+                self.in_doubt(call, "the server cancelled it")
+                self.streams.abandon_call(call.wire_id)
+            return Taken.LATE
+        named = subscription_of(message)
+        if named is not None and self.ledger.owing(named) is not call:
+            self.out.append(Report(OrphanDropped(stream.name, "a message of another subscription")))
+            return Taken.ORPHAN
+        if method == ACKNOWLEDGED and not self.acknowledged(call, message):
+            return Taken.LATE
+        message = message if named is None else with_subscription(message, call.host_id)
+        self.streams.deliver(stream, message)
+        return _DELIVERED
 
     def _take_progress(self, stream: Stream, message: JSON) -> Taken:
         params = message.get("params") or {}
@@ -136,9 +160,11 @@ class Taking(TakeOver):
     def _owing(self, stream: Stream, answered: object) -> Call | None:
         """Only a request of this session, or of the stream itself (S8, S13)."""
         call = self.ledger.owing(answered)
-        if call is None or call is stream.call or call.incarnation == self.session.incarnation:
+        if call is None or call is stream.call:
             return call
-        return None
+        # Without a session an answer comes on the stream of its own request, or not at all.
+        is_ours = call.incarnation == self.session.incarnation and not call.stateless and not stream.stateless
+        return call if is_ours else None
 
     def _complete(self, stream: Stream, call: Call, message: JSON) -> None:
         if call.in_flight and call.own is None and self.suspects_answer(call, message):
@@ -148,7 +174,7 @@ class Taking(TakeOver):
                 self.own_answered(stream, call, message)
             elif call.own is Own.TRIAL:
                 self._late_trial(stream, call, message)
-        else:
+        elif not self.is_taken_later(call, message):
             self.settle_answer(call, message, stream)
         self.streams.finish_call(call.wire_id, by=stream)
 
@@ -175,10 +201,17 @@ class Taking(TakeOver):
             answer = with_subscription(answer, call.host_id)
         self.streams.deliver(stream, answer, call)
         self._answer_others(call, message)
-        self._settle(call, Outcome.COMPLETED, "answered", message)
+        if call.stateless and asks_for_input(message):
+            key = awaited_key(call.method, call.params, message)
+            self.shared.open_round(Round(key, call.call_key, call.named))
+            self._settle(call, Outcome.INPUT_REQUIRED, "the server asks for input", message)
+        else:
+            self._settle(call, Outcome.COMPLETED, "answered", message)
 
     def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
         method, params = call.method, call.params
+        if call.stateless and call.sent is not None:
+            self.speaks_stateless(version_of(call.sent.headers), server_info_of(result))
         if method == "initialize" and stream is not None:
             self.begin_anew()
             self.opened(stream, params, result)
@@ -201,7 +234,8 @@ class Taking(TakeOver):
         self.present_tools.update(listed)
 
     def _post_note(self, sent: MessageSubmitted, method: str) -> int | None:
-        if self.session.state in (SessionState.LOST, SessionState.REINITIALIZING):
+        lost = self.session.state in (SessionState.LOST, SessionState.REINITIALIZING)
+        if lost and not self.session.is_stateless(sent.headers):
             self.out.append(Report(NotificationLost(method, "the session is lost")))
             return None
         return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)

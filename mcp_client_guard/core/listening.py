@@ -1,0 +1,186 @@
+"""Subscriptions of 2026-07-28: listened to again when their stream is lost (SPEC-FACTS §14; §20, 27).
+
+A server keeps nothing of a subscription, and what it sends between two of them is lost. So the host, which has
+subscribed once and knows one subscription, is told to read again what the subscription is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, field
+
+from .actions import CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
+from .classify import BUSY, Ran, code_of
+from .ledger import Call, Refusal, with_subscription
+from .model import JSON, Outcome
+from .outcomes import OWN_SECONDS, deadline_timer
+from .reconcile import Reconciling, Stranded
+from .report import ListenedAgain, RefreshSuggested
+
+METHOD = "subscriptions/listen"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+_LISTS = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+_URIS = "resourceSubscriptions"
+_STEADY_SECONDS = 10.0
+_CAP = 60.0
+_REFRESH_EVERY = 60.0
+_TRY_LATER = frozenset({401, 403, 408, 409, 425})
+_INTERNAL_ERROR = -32603
+
+
+@define(eq=False, repr=False)
+class Subscription:
+    """What the host has subscribed to, over however many requests."""
+
+    honoured: JSON | None = None
+    """The filter as first acknowledged: the host knows this one."""
+    acked_at: float | None = None
+    """When the present request was acknowledged."""
+    attempts: int = 0
+    """Lost or failed in a row, soon after they were acknowledged or before."""
+    retry_ms: int | None = None
+    refreshed_at: float | None = None
+
+
+@define(eq=False, repr=False)
+class Listening(Reconciling):
+    """Owns the host's subscriptions."""
+
+    _subscriptions: dict[int, Subscription] = field(factory=dict, init=False)
+    """By the first wire ID of their requests."""
+
+    def is_subscribed(self, call: Call) -> bool:
+        """Whether the host has been told that it is subscribed, and still wants to be."""
+        return call.in_flight and self._subscription(call).honoured is not None
+
+    def _subscription(self, call: Call) -> Subscription:
+        if not is_listen(call):
+            return Subscription()
+        return self._subscriptions.setdefault(call.first_wire_id, Subscription())
+
+    # What the server says on it.
+
+    def acknowledged(self, call: Call, message: JSON) -> bool:
+        """The server says what it will tell. Returns whether the host is to hear of it: once only."""
+        told = (message.get("params") or {}).get("notifications")
+        honoured: JSON = told if isinstance(told, dict) else {}
+        subscription = self._subscription(call)
+        known, subscription.acked_at = subscription.honoured, self.clock.now
+        # It lasts for as long as the host wants it: only until here did the call's deadline count.
+        self.out.append(CancelTimer(deadline_timer(call)))
+        if known is None:
+            subscription.honoured = honoured
+            return True
+        missing = tuple(sorted(_items(known) - _items(honoured)))
+        self.out.append(Report(ListenedAgain(str(call.wire_id), missing)))
+        self._refresh_listener(call, subscription)
+        return False
+
+    def refresh_listener(self, first_wire_id: int) -> None:
+        """A refresh that had to wait is due."""
+        call, subscription = self.ledger.by_first(first_wire_id), self._subscriptions.get(first_wire_id)
+        if call is not None and subscription is not None:
+            self._refresh_listener(call, subscription)
+
+    def _refresh_listener(self, call: Call, subscription: Subscription) -> None:
+        """Tell the host to read again what it has subscribed to: at most once a minute."""
+        now, last = self.clock.now, subscription.refreshed_at
+        if last is not None and now - last < _REFRESH_EVERY:
+            self.out.append(SetTimer(_refreshing(call), _REFRESH_EVERY - (now - last)))
+            return
+        subscription.refreshed_at = now
+        sent = [_addressed(m, call) for m in _notifications(subscription.honoured or {})]
+        for message in sent:
+            self._deliver(message)
+        if sent:
+            self.out.append(Report(RefreshSuggested(tuple(m["method"] for m in sent))))
+
+    # It ends, and the host has not said so.
+
+    def listen_again(self, call: Call, reason: str, *, at_least: float = 0.0) -> None:
+        """Another request in place of this one, with a new ID; never given up, but ever more slowly."""
+        subscription, stream = self._subscription(call), self.streams.of(call)
+        if stream is not None and stream.retry_ms is not None:
+            subscription.retry_ms = stream.retry_ms
+        acked_at, subscription.acked_at = subscription.acked_at, None
+        is_steady = acked_at is not None and self.clock.now - acked_at >= _STEADY_SECONDS
+        subscription.attempts = 0 if is_steady else subscription.attempts + 1
+        wait = max(at_least, (subscription.retry_ms or 0) / 1000, _CAP if subscription.attempts else 0.0)
+        self.out.append(SetTimer(deadline_timer(call), OWN_SECONDS + 2 * wait))
+        delay = Delay(subscription.attempts, subscription.retry_ms, at_least, _CAP)
+        self._send_again(Stranded(call, reason, Ran.MAYBE, delay=delay), Outcome.RESENT, reason)
+
+    def not_acknowledged(self, call: Call) -> None:
+        """The server had its time to acknowledge."""
+        self.streams.cancel(call)
+        self.listen_again(call, "it was not acknowledged in time")
+
+    def in_doubt(self, call: Call, reason: str, *, again: bool = True) -> None:
+        if again and self.is_subscribed(call):
+            self.listen_again(call, reason)
+        else:
+            super().in_doubt(call, reason, again=again)
+
+    def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
+        if by == "wire" and self.is_subscribed(call):
+            self.listen_again(call, reason)
+        else:
+            super().not_executed(call, by, reason, status)
+
+    def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
+        later = refusal.status >= 500 or refusal.status in BUSY or refusal.status in _TRY_LATER
+        if later and self.is_subscribed(call):
+            self.listen_again(call, f"HTTP {refusal.status}", at_least=refusal.retry_after or 0.0)
+        else:
+            super()._settle_refused(call, ran, refusal, may_wait=may_wait)
+
+    def is_taken_later(self, call: Call, message: JSON) -> bool:
+        """Whether this answer to another request of a subscription is no word on the subscription.
+
+        A result ends it, as the server's word that it is over. So does an error, save an internal one.
+        """
+        if code_of(message) != _INTERNAL_ERROR or not self.is_subscribed(call):
+            return False
+        self.listen_again(call, "it was answered with an internal error")
+        return True
+
+    def _forget(self, call: Call) -> None:
+        super()._forget(call)
+        if self._subscriptions.pop(call.first_wire_id, None) is not None:
+            self.out.append(CancelTimer(_refreshing(call)))
+
+
+def is_listen(call: Call) -> bool:
+    return call.stateless and call.method == METHOD and call.own is None
+
+
+def _refreshing(call: Call) -> Timer:
+    return Timer(TimerKind.REFRESH, call.first_wire_id)
+
+
+def _items(honoured: Mapping[str, Any]) -> set[str]:
+    """What a filter holds, one by one."""
+    return {name for name, value in honoured.items() if value is True} | {
+        f"{name} {item}" for name, value in honoured.items() if isinstance(value, list) for item in value
+    }
+
+
+def _notifications(honoured: JSON) -> list[JSON]:
+    lists: list[JSON] = [{"method": method} for name, method in _LISTS.items() if honoured.get(name) is True]
+    uris = honoured.get(_URIS)
+    return lists + [
+        {"method": "notifications/resources/updated", "params": {"uri": uri}}
+        for uri in (uris if isinstance(uris, list) else [])
+    ]
+
+
+def _addressed(message: JSON, call: Call) -> JSON:
+    """As the server would have sent it on this subscription."""
+    params = {**message.get("params", {}), "_meta": {}}
+    return with_subscription({"jsonrpc": "2.0", **message, "params": params}, call.host_id)

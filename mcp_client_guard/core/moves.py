@@ -1,0 +1,99 @@
+"""The server moves to another generation, under a connection that uses the old one (SPEC-FACTS §20, 23)."""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from .actions import Report
+from .classify import is_modern, knows_no_session, knows_only_sessions
+from .ledger import Call, Refusal
+from .model import JSON, Generation
+from .recovery import Recovery
+from .report import Connected, EndpointMoved
+from .state import SessionState, SessionStep
+from .stream import Stream
+
+MOVED = "the server now speaks 2026-07-28 only, which has no sessions: connect again"
+_BACK = "a request of 2026-07-28 was refused as only a server with sessions refuses it"
+
+
+@define(eq=False, repr=False)
+class Moves(Recovery):
+    """Tells an upgraded server from a lost session, and a rolled-back one from an answer. No cursor crosses."""
+
+    _moved_to: tuple[Generation | None] | None = field(default=None, init=False)
+    """What was last reported of the endpoint."""
+
+    def endpoint_moved(self, to: Generation | None, reason: str) -> None:
+        """What is remembered of this endpoint is wrong."""
+        known = to is not None or self.session.generation is Generation.STATELESS_HTTP
+        if known and self._moved_to != (to,):
+            self._moved_to = (to,)
+            self.out.append(Report(EndpointMoved(to, reason)))
+
+    def speaks_stateless(self, version: str | None, info: JSON) -> None:
+        """The server has answered a request of 2026-07-28 by a result."""
+        session = self.session
+        if session.state is SessionState.NEW and session.generation is not Generation.STATELESS_HTTP:
+            session.generation = Generation.STATELESS_HTTP
+            self._moved_to = None
+            server = f"{info.get('name', '?')} {info.get('version', '?')}"
+            self.out.append(Report(Connected("-", version, session.generation, server)))
+
+    # Sessions, and the server knows none any more.
+
+    def _ping_over(self, refusal: Refusal | None, answered: bool) -> None:
+        if refusal is None or self.session.state is not SessionState.LIVE or not self._shows_upgrade(refusal):
+            super()._ping_over(refusal, answered)
+            return
+        self._last_word, self._last_word_of = refusal, self.session.incarnation
+        self.lose_session("the server refuses it in the words of 2026-07-28")
+        self.streams.ping_over(answered)
+
+    def _shows_upgrade(self, refusal: Refusal) -> bool:
+        """Whether a ping was refused by a server that knows no sessions."""
+        if is_modern(refusal.body):
+            return True
+        drawn = [suspect.refusal for suspect in self._suspects if suspect.refusal is not None]
+        alike = any(is_modern(one.body) or one.is_like(refusal) for one in drawn)
+        return alike and knows_no_session(refusal.status, refusal.body)
+
+    def _is_last_word(self, call: Call, refusal: Refusal) -> bool:
+        word = self._last_word
+        if word is None or call.incarnation != self._last_word_of:
+            return False
+        # Which of its errors such a server gives depends on the request.
+        both = knows_no_session(word.status, word.body) and knows_no_session(refusal.status, refusal.body)
+        return both or word.is_like(refusal)
+
+    def _not_reopened(self, why: str, refusal: Refusal | None) -> None:
+        if refusal is None or not self._is_refused_for_good(refusal):
+            super()._not_reopened(why, refusal)
+            return
+        if self._suspicion is not None:
+            self.lose_session(self._suspicion)
+        self._initializing = None
+        self.session.move(SessionStep.REINITIALIZE_FAILED)
+        self.endpoint_moved(Generation.STATELESS_HTTP, MOVED)
+        # The next request tries again, within the budget: where replicas differ, another may answer.
+        self._stay_lost(MOVED)
+
+    def _is_refused_for_good(self, refusal: Refusal) -> bool:
+        if is_modern(refusal.body):
+            return True
+        word = self._last_word
+        said = word is not None and knows_no_session(word.status, word.body)
+        return said and knows_no_session(refusal.status, refusal.body)
+
+    # No sessions, and the server wants them again.
+
+    def refused(self, call: Call, refusal: Refusal, *, session_sent: bool) -> None:
+        if call.stateless and knows_only_sessions(refusal.status, refusal.body):
+            self.endpoint_moved(None, _BACK)
+        super().refused(call, refusal, session_sent=session_sent)
+
+    def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
+        if self.session.generation is Generation.STATELESS_HTTP:
+            self.session.generation = Generation.STREAMABLE_HTTP
+        self._moved_to = None
+        super().opened(stream, params, result)

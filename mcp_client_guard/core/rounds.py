@@ -1,0 +1,51 @@
+"""Calls that take several requests: what the server asks for in between, and which call a request continues.
+
+On 2026-07-28 a server that needs something of the user answers `input_required`; the host sends the request
+again, with the responses and the server's `requestState` (multi round-trip requests). That is another request with
+another ID, and the same call: it has the call key of the first, and is no repeat of it.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from json import dumps
+
+from attrs import frozen
+
+from .model import DIGEST_SIZE, JSON
+
+_RESPONSES, _STATE = "inputResponses", "requestState"
+
+
+@frozen
+class Round:
+    """The server waits for a request that continues this call."""
+
+    key: bytes
+    """Of the request that would."""
+    call_key: str
+    named: bool
+    """The host chose the call key."""
+
+
+def asks_for_input(message: JSON) -> bool:
+    """Whether this answer is not the last: the call goes on with another request."""
+    result = message.get("result")
+    return isinstance(result, dict) and result.get("resultType") == "input_required"
+
+
+def awaited_key(method: str, params: JSON, message: JSON) -> bytes:
+    """The key of the request that goes on where this answer to the request has stopped."""
+    return _key(method, params, message["result"].get(_STATE))
+
+
+def continuing_key(method: str, params: JSON) -> bytes | None:
+    """The key of this request, if it goes on where an answer has stopped."""
+    goes_on = _RESPONSES in params or _STATE in params
+    return _key(method, params, params.get(_STATE)) if goes_on else None
+
+
+def _key(method: str, params: JSON, state: object) -> bytes:
+    asked = {name: value for name, value in params.items() if name not in ("_meta", _RESPONSES, _STATE)}
+    text = dumps([method, asked, state], sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=DIGEST_SIZE).digest()

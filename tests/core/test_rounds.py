@@ -1,0 +1,185 @@
+"""Calls that take several requests (2026-07-28): one story, no repeat, and no sending again without consent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Post
+from mcp_client_guard.core.model import JSON, CallSent, Outcome
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import RepeatRefused
+from tests.core.driver import Peer, delivered, of, outcomes, records, reports
+from tests.core.scenes import Connection, Process
+
+HEADERS = {"mcp-protocol-version": "2026-07-28"}
+STATE = "opaque \u00e4 \ud83d\ude00 1.0"
+KEY = "io.github.mcp-client-guard/call-key"
+
+
+def asks(state: str | None = STATE) -> JSON:
+    result: JSON = {"resultType": "input_required", "inputRequests": {"k": {"method": "elicitation/create"}}}
+    return result if state is None else {**result, "requestState": state}
+
+
+def call(host: Connection, tool: str = "charge", name: str | None = None, **rest: Any) -> Peer:
+    meta: JSON = {} if name is None else {"_meta": {KEY: name}}
+    return host.request("tools/call", {"name": tool, "arguments": {"cents": 5}, **rest, **meta}, **HEADERS)
+
+
+def go_on(host: Connection, state: str | None = STATE, **rest: Any) -> Peer:
+    responses = {"k": {"action": "accept", "content": {"x": 1.50}}}
+    given: JSON = {} if state is None else {"requestState": state}
+    return call(host, inputResponses=responses, **given, **rest)
+
+
+def opened(policy: GuardPolicy | None = None) -> Connection:
+    return Process(policy=policy or GuardPolicy()).connect()
+
+
+def keys(host: Connection) -> list[str]:
+    return [row.call_key for row in host.process.disk.calls.values()]
+
+
+@pytest.mark.parametrize("state", [STATE, None])
+def test_the_rounds_of_a_call_are_one_story(state: str | None) -> None:
+    host = opened()
+    actions = call(host).answer(asks(state))
+    assert outcomes(actions) == [Outcome.INPUT_REQUIRED]
+    assert delivered(actions)[0]["result"] == asks(state)
+    second = go_on(host, state)
+    (post,) = of(second.actions, Post)
+    assert post.message["params"].get("requestState") == state
+    assert post.message["params"]["inputResponses"] == {"k": {"action": "accept", "content": {"x": 1.50}}}
+    assert outcomes(second.answer(asks("two"))) == [Outcome.INPUT_REQUIRED]
+    third = go_on(host, "two")
+    assert outcomes(third.answer()) == [Outcome.COMPLETED]
+    assert len(set(keys(host))) == 1
+    assert len(keys(host)) == 3
+    assert [row.outcome for row in host.process.disk.calls.values()] == [
+        Outcome.INPUT_REQUIRED,
+        Outcome.INPUT_REQUIRED,
+        Outcome.COMPLETED,
+    ]
+
+
+def test_another_call_is_another_story() -> None:
+    host = opened()
+    call(host).answer(asks())
+    call(host, "other").answer()
+    go_on(host, "not the state").answer()
+    assert len(set(keys(host))) == 3
+
+
+def test_two_that_wait_alike_go_on_in_their_order() -> None:
+    host = opened()
+    one, two = call(host), call(host)
+    one.answer(asks(None))
+    two.answer(asks(None))
+    go_on(host, None).answer()
+    go_on(host, None).answer()
+    first, second, third, fourth = keys(host)
+    assert (first, second) == (third, fourth)
+    assert first != second
+
+
+def test_a_call_in_doubt_does_not_hold_up_another_that_goes_on() -> None:
+    host = opened()
+    one, two = call(host), call(host)
+    two.answer(asks())
+    one.accept()
+    assert outcomes(one.cut()) == [Outcome.IN_DOUBT]
+    assert of(go_on(host).actions, Post), "it is no repeat of a call in doubt"
+
+
+def test_a_lost_continuation_is_in_doubt_and_not_sent_again() -> None:
+    host = opened()
+    call(host).answer(asks())
+    second = go_on(host)
+    second.accept()
+    actions = second.cut()
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not of(actions, Post)
+    for repeat in (go_on(host), call(host)):
+        assert not of(repeat.actions, Post)
+        (refused,) = reports(repeat.actions, RepeatRefused)
+        assert refused.call_key == keys(host)[0], "the call, whichever of its requests was lost"
+
+
+def test_nor_after_a_restart() -> None:
+    host = opened()
+    call(host).answer(asks())
+    go_on(host).accept()
+    new = host.process.killed().connect()
+    for repeat in (go_on(new), call(new)):
+        assert not of(repeat.actions, Post)
+
+
+def test_a_continuation_is_sent_again_by_consent() -> None:
+    host = opened(GuardPolicy(resend={"*": "always"}))
+    call(host).answer(asks())
+    second = go_on(host)
+    second.accept()
+    (post,) = of(second.cut(), Post)
+    assert post.message["params"]["requestState"] == STATE
+    assert post.message["id"] != second.stream
+    assert host.peer(post.stream).answer()
+    assert len(set(keys(host))) == 1
+
+
+def test_a_continuation_that_never_left_may_be_sent_once_more() -> None:
+    host = opened(GuardPolicy(max_attempts=1))
+    call(host).answer(asks())
+    second = go_on(host)
+    second.cut(written=False)
+    assert outcomes(second.cut(written=False)) == [Outcome.NOT_EXECUTED]
+    assert of(go_on(host).actions, Post)
+    assert len(set(keys(host))) == 1
+
+
+def test_the_first_that_asks_for_input_is_no_answer_that_a_name_stands_for() -> None:
+    host = opened()
+    call(host, name="order-1").answer(asks())
+    repeat = call(host, name="order-1")
+    assert delivered(repeat.actions)[0]["result"] == asks(), "the call still waits for the same"
+    second = go_on(host, name="order-1")
+    assert of(second.actions, Post)
+    second.answer({"content": [], "resultType": "complete"})
+    for late in (go_on(host, name="order-1"), call(host, name="order-1")):
+        assert not of(late.actions, Post)
+        assert delivered(late.actions)[0]["result"]["resultType"] == "complete"
+
+
+def test_a_named_call_keeps_its_name_through_the_rounds() -> None:
+    host = opened()
+    call(host, name="order-1").answer(asks())
+    (row,) = records(go_on(host).actions, CallSent)
+    assert (row.call_key, row.named) == ("order-1", True)
+
+
+def test_a_host_may_name_a_later_round() -> None:
+    host = opened()
+    call(host).answer(asks())
+    (row,) = records(go_on(host, name="mine").actions, CallSent)
+    assert (row.call_key, row.named) == ("mine", True)
+
+
+def test_other_requests_have_rounds_too() -> None:
+    host = opened()
+    params = {"uri": "x"}
+    host.request("resources/read", params, **HEADERS).answer(asks())
+    again = host.request("resources/read", {**params, "requestState": STATE}, **HEADERS)
+    assert outcomes(again.answer({"contents": []})) == [Outcome.COMPLETED]
+    assert len(set(keys(host))) == 1
+
+
+def test_in_a_session_there_are_no_rounds() -> None:
+    host = opened()
+    host.opened()
+    assert outcomes(host.call().answer(asks())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("result", [{}, {"resultType": "complete"}, {"resultType": "task"}])
+def test_any_other_result_is_the_last(result: JSON) -> None:
+    assert outcomes(call(opened()).answer(result)) == [Outcome.COMPLETED]
