@@ -18,8 +18,8 @@
 that another can be opened. "If the session is gone" holds for requests that drew just what the ping drew; any
 other refusal is what it is, even if the session is known to be gone by other signs. A server that was upgraded to
 2026-07-28 ignores the session ID, and refuses the ping in the words of that revision, whichever they are; without
-a session ID such words are answers, and any other 4xx shows a server that knows sessions (again). Whatever came for
-a request before (an event, progress) shows that it was taken: then nothing says that it did not run.
+a session ID such words are answers, and any other 4xx shows a server that knows sessions (again). Whatever came
+for a request before (an event, progress) shows that it was taken: then nothing says that it did not run.
 Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
 """
 

@@ -211,4 +211,7 @@ def is_stream_error(error: BaseException) -> bool:
 
 def body_of(message: Mapping[str, Any]) -> bytes:
     """A message as it goes out."""
-    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    try:
+        return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a surrogate pair is JSON as an escape only
+        return json.dumps(message, separators=(",", ":")).encode()

@@ -215,7 +215,7 @@ def test_a_session_beside_it_is_not_touched() -> None:
     in_session.refuse(404)
     driver.reinitialized()
     assert len(delivered(one.event(None, one.result()))) == 1
-    assert not delivered(call(driver).answer_error(-32001)) == []
+    assert delivered(call(driver).answer_error(-32001)) != []
 
 
 def test_it_waits_for_no_session() -> None:
