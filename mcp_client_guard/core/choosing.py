@@ -23,7 +23,6 @@ from .state import SessionState, SessionStep
 from .stream import Stream
 from .taking import Taking
 
-STATELESS_FROM = "2026-07-28"
 _LAST_WITH_SESSIONS = "2025-11-25"
 _METHOD_NOT_FOUND = -32601
 _NAMELESS: JSON = {"name": "mcp_client_guard", "version": "0"}
@@ -156,12 +155,15 @@ class Choosing(Taking):
 
     # What is found.
 
-    def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
-        super()._learn_from(stream, call, result)
-        if call.method == "server/discover" and _speaks_stateless(result):
+    def speaks_stateless(self, version: str | None, info: JSON) -> None:
+        super().speaks_stateless(version, info)
+        if self.session.needs_none:
             self._end_trial()
-            self.session.generation = Generation.STATELESS_HTTP
             self._chose(Generation.STATELESS_HTTP, self._why)
+
+    def endpoint_moved(self, to: Generation | None, reason: str) -> None:
+        super().endpoint_moved(to, reason)
+        self._remember(to)
 
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
         if self.session.generation is Generation.STATELESS_HTTP:
@@ -178,12 +180,6 @@ class Choosing(Taking):
     def _remember(self, generation: Generation | None) -> None:
         """What is tried first by the next connection to this endpoint."""
         self.shared.found = generation
-
-
-def _speaks_stateless(result: JSON) -> bool:
-    versions = result.get("supportedVersions")
-    named = versions if isinstance(versions, list) else []
-    return any(isinstance(version, str) and version >= STATELESS_FROM for version in named)
 
 
 def _initialize_params(probe: JSON) -> JSON:

@@ -34,9 +34,25 @@ def version_of(headers: Mapping[str, str]) -> str | None:
     return version if version >= STATELESS_FROM else None
 
 
+def offers_itself(method: str, result: JSON) -> bool:
+    """Whether this result says that the server speaks this revision: `server/discover` may name others only."""
+    versions = result.get("supportedVersions")
+    named = versions if isinstance(versions, list) else []
+    spoken = any(isinstance(version, str) and version >= STATELESS_FROM for version in named)
+    return spoken or method != "server/discover"
+
+
 def without_session(headers: Mapping[str, str]) -> dict[str, str]:
     """The host's headers, exactly; but nothing of a session goes out in a generation that has none."""
     return {name: value for name, value in headers.items() if name not in _OF_SESSIONS}
+
+
+def as_complete(answer: JSON) -> JSON:
+    """An answer of the guard's own as the revision wants it: with a `resultType` (SDK 2.3 refuses one without)."""
+    result = answer.get("result")
+    if not isinstance(result, dict) or "resultType" in result:
+        return answer
+    return {**answer, "result": {**result, "resultType": "complete"}}
 
 
 def server_info_of(result: JSON) -> JSON:

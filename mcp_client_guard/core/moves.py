@@ -58,14 +58,6 @@ class Moves(Recovery):
         alike = any(is_modern(one.body) or one.is_like(refusal) for one in drawn)
         return alike and knows_no_session(refusal.status, refusal.body)
 
-    def _is_last_word(self, call: Call, refusal: Refusal) -> bool:
-        word = self._last_word
-        if word is None or call.incarnation != self._last_word_of:
-            return False
-        # Which of its errors such a server gives depends on the request.
-        both = knows_no_session(word.status, word.body) and knows_no_session(refusal.status, refusal.body)
-        return both or word.is_like(refusal)
-
     def _not_reopened(self, why: str, refusal: Refusal | None) -> None:
         if refusal is None or not self._is_refused_for_good(refusal):
             super()._not_reopened(why, refusal)
@@ -93,7 +85,5 @@ class Moves(Recovery):
         super().refused(call, refusal, session_sent=session_sent)
 
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
-        if self.session.generation is Generation.STATELESS_HTTP:
-            self.session.generation = Generation.STREAMABLE_HTTP
         self._moved_to = None
         super().opened(stream, params, result)

@@ -13,7 +13,7 @@ from .clock import Clock
 from .inputs import MessageSubmitted
 from .ledger import Call, Ledger, Own, arguments_digest, to_wire
 from .model import JSON, CallRepeated, CallSent, CallSettled, Outcome
-from .modern import with_argument
+from .modern import as_complete, with_argument
 from .policy import GuardPolicy
 from .report import CallSettled as CallSettledEvent
 from .session import Session
@@ -117,12 +117,14 @@ class Outcomes(ABC):
 
     def _answer(self, call: Call, answer: JSON) -> None:
         """Hand an answer of the guard's own to whoever waits for this request."""
+        answer = as_complete(answer) if call.stateless else answer
         if call.host_id is not None:
             self._deliver({**answer, "id": call.host_id})
         self._answer_others(call, answer)
 
     def _answer_others(self, call: Call, answer: JSON) -> None:
         """Hand an answer to those who wait for this request besides its own host."""
+        answer = as_complete(answer) if call.stateless else answer
         if call.own is Own.HOOK:
             self.out.append(Reply(call.ticket, answer))
         for machine, host_id in call.joined:

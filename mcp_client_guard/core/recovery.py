@@ -7,7 +7,7 @@ from abc import abstractmethod
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import Ran, SessionWord, is_suspect_answer, rule_on
+from .classify import Ran, SessionWord, is_suspect_answer, knows_no_session, rule_on
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded
 from .reconcile import Stranded
@@ -97,7 +97,11 @@ class Recovery(Restoring):
         Anything else is said of this request alone: it is the answer, however its session has ended meanwhile.
         """
         word = self._last_word
-        return word is not None and call.incarnation == self._last_word_of and word.is_like(refusal)
+        if word is None or call.incarnation != self._last_word_of:
+            return False
+        # Which of its errors a server without sessions gives depends on the request.
+        both = knows_no_session(word.status, word.body) and knows_no_session(refusal.status, refusal.body)
+        return both or word.is_like(refusal)
 
     def _suspect(self, suspect: Stranded) -> None:
         if self.is_over(suspect.call):

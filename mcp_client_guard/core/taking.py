@@ -13,7 +13,7 @@ from .inputs import MessageSubmitted
 from .ledger import Call, Own, subscription_of, with_subscription
 from .listening import ACKNOWLEDGED, is_listen
 from .model import JSON, Outcome
-from .modern import server_info_of, version_of
+from .modern import offers_itself, server_info_of, version_of
 from .report import NotificationLost, OrphanDropped
 from .restoring import tools_of
 from .rounds import Round, asks_for_input, awaited_key
@@ -210,7 +210,7 @@ class Taking(TakeOver):
 
     def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
         method, params = call.method, call.params
-        if call.stateless and call.sent is not None:
+        if call.stateless and call.sent is not None and offers_itself(method, result):
             self.speaks_stateless(version_of(call.sent.headers), server_info_of(result))
         if method == "initialize" and stream is not None:
             self.begin_anew()

@@ -9,6 +9,7 @@ import pytest
 from mcp_client_guard.core.actions import Post
 from mcp_client_guard.core.inputs import MessageSubmitted
 from mcp_client_guard.core.modern import (
+    as_complete,
     dressed,
     encoded,
     param_headers,
@@ -123,6 +124,12 @@ def test_a_request_that_names_nothing_has_no_name() -> None:
 @pytest.mark.parametrize("result", [{}, {"_meta": 3}, {"_meta": {"io.modelcontextprotocol/serverInfo": "x"}}])
 def test_a_server_need_not_say_who_it_is(result: Any) -> None:
     assert server_info_of(result) == {}
+
+
+@pytest.mark.parametrize("answer", [{"error": {}}, {"result": 3}, {"result": {"resultType": "task"}}])
+def test_only_a_result_without_a_type_gets_one(answer: Any) -> None:
+    assert as_complete(answer) == answer
+    assert as_complete({"result": {"a": 1}}) == {"result": {"a": 1, "resultType": "complete"}}
 
 
 # The guard's own additions break no header rule.

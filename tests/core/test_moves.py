@@ -151,6 +151,7 @@ def test_an_ended_stream_was_a_signal_to_cancel(how: str) -> None:
     (told,) = delivered(actions)
     doubt = told["result"]["_meta"]["io.github.mcp-client-guard/in-doubt"]
     assert doubt["cancel_signalled"] is True
+    assert told["result"]["resultType"] == "complete", "or SDK 2.3 refuses it"
     assert [p for p in of(actions, Post) if "cancelled" in p.message["method"]] == []
 
 

@@ -1,4 +1,4 @@
-"""The three real servers, each in a process and an environment of its own."""
+"""The real servers, each in a process and an environment of its own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ VENVS = Path(os.environ.get("MCP_GUARD_PEERS", ROOT / ".venvs"))
 """Where `install_peers.py` and `tests/conformance/install_node.sh` put the peers' environments."""
 
 PEERS = ("fastmcp4", "sdk1", "everything")
+MODERN_PEERS = ("fastmcp4", "sdk2")
+"""Those that speak 2026-07-28."""
 
 
 @frozen
@@ -51,6 +53,8 @@ def _command(name: str) -> Sequence[str | Path]:
             return [VENVS / "peer-fastmcp4" / "bin" / "python", HERE / "servers" / "fastmcp4.py"]
         case "sdk1":
             return [VENVS / "peer-sdk1" / "bin" / "python", HERE / "servers" / "sdk1.py"]
+        case "sdk2":  # FastMCP 4 stands on it
+            return [VENVS / "peer-fastmcp4" / "bin" / "python", HERE / "servers" / "sdk2.py"]
         case "everything":
             modules = VENVS / "node" / "node_modules"
             server = modules / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
