@@ -367,3 +367,25 @@ def test_a_probe_refused_at_first_says_nothing_new() -> None:
     driver = Driver()
     actions = driver.request("server/discover", mcp_protocol_version=VERSION).refuse(400, error(-32600))
     assert not reports(actions, EndpointMoved)
+
+
+def test_a_server_that_names_older_revisions_only_has_sessions() -> None:
+    """It answers the probe all the same (the Go SDK's does)."""
+    driver = Driver()
+    driver.request("server/discover", mcp_protocol_version=VERSION).answer(
+        {"supportedVersions": ["2025-11-25", 3]}
+    )
+    driver.request("server/discover", mcp_protocol_version=VERSION).answer({"supportedVersions": None})
+    assert driver.machine.session.generation is Generation.STREAMABLE_HTTP
+    assert not reports(driver.log, Connected)
+
+
+def test_what_is_remembered_of_the_endpoint_follows() -> None:
+    driver = discovered()
+    assert driver.machine.shared.found is Generation.STATELESS_HTTP
+    call(driver).refuse(404)
+    assert driver.machine.shared.found is None
+    driver, _, _ = upgraded()
+    assert driver.machine.shared.found is Generation.STREAMABLE_HTTP
+    driver.sent("initialize").refuse(400, error(-32022))
+    assert driver.machine.shared.found is Generation.STATELESS_HTTP
