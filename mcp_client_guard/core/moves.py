@@ -82,6 +82,8 @@ class Moves(Recovery):
     def refused(self, call: Call, refusal: Refusal, *, session_sent: bool) -> None:
         if call.stateless and knows_only_sessions(refusal.status, refusal.body):
             self.endpoint_moved(None, _BACK)
+        elif call.method == "initialize" and call.own is None and is_modern(refusal.body):
+            self.endpoint_moved(Generation.STATELESS_HTTP, MOVED)
         super().refused(call, refusal, session_sent=session_sent)
 
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:

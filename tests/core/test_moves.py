@@ -389,3 +389,11 @@ def test_what_is_remembered_of_the_endpoint_follows() -> None:
     assert driver.machine.shared.found is Generation.STREAMABLE_HTTP
     driver.sent("initialize").refuse(400, error(-32022))
     assert driver.machine.shared.found is Generation.STATELESS_HTTP
+
+
+def test_a_host_s_initialize_that_a_modern_server_refuses() -> None:
+    driver = Driver()
+    actions = driver.request("initialize", {}).refuse(400, error(-32022, {"supported": [VERSION]}))
+    assert delivered(actions)[0]["error"]["code"] == -32022
+    assert reports(actions, EndpointMoved) == [EndpointMoved(Generation.STATELESS_HTTP, MOVED)]
+    assert driver.machine.shared.found is Generation.STATELESS_HTTP
