@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": No
 """Plain numbers, for a Timeout object of one client family fails in the other."""
 _MAX_REDIRECTS = 5
 _MAX_WAIT = 24 * 3600.0
+_DEEPEST_CAUSE = 8
 _NOT_SHOWN = "an address that is not shown"
 _NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
 
@@ -169,7 +170,7 @@ class Endpoint:
             )
             if target is self.url:
                 self._parsed = request.url
-            response: Response = await self.client.send(request, stream=True, follow_redirects=False)
+            response = await self._send(request)
             try:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}
                 answer = Answer(response.status_code, fields, response)
@@ -179,6 +180,32 @@ class Endpoint:
                     return
             finally:
                 await response.aclose()
+
+    async def _send(self, request: Any) -> Response:
+        try:
+            response: Response = await self.client.send(request, stream=True, follow_redirects=False)
+        except Exception as error:
+            refusal = _refusal_in(error, request)
+            if refusal is None:
+                raise
+            return refusal
+        return response
+
+
+def _refusal_in(error: BaseException | None, request: Any) -> Response | None:
+    """The refusal of this request, where the client makes an error of it (`raise_for_status` in a hook).
+
+    Of this very request: an auth flow has requests of its own, whose refusals say nothing of ours. Their body
+    may have been closed unread; the status stands. A 2xx that cannot be read is no more than a lost connection.
+    """
+    for _ in range(_DEEPEST_CAUSE):
+        response: Any = getattr(error, "response", None)
+        with suppress(Exception):  # an error of the caller's own, which may look like anything
+            if response.request is request and not 200 <= response.status_code < 300:
+                found: Response = response
+                return found
+        error = getattr(error, "__cause__", None)
+    return None
 
 
 def _tracing(begun: Callable[[], None]) -> Callable[[str, Any], Awaitable[None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -28,6 +29,7 @@ from .hosts import (
     plainly,
     prime,
     progress,
+    refuse,
     run_together,
     steps,
 )
@@ -157,6 +159,84 @@ async def test_an_auth_flow_that_fails_is_an_answer_and_harms_no_other_call() ->
                     assert (await host.call(n=2)).is_error
                     auth.broken = False
                     assert await host.call(n=3) == Answer("done")
+
+
+class TokenRefused(httpx.Auth):
+    """Asks for a token once, and is refused it; the error of that is raised, as from a request of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.broken = False
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        yield request
+        if self.broken:
+            refused = yield httpx.Request("POST", self.url)
+            refused.raise_for_status()
+
+
+class Raising(httpx.AsyncClient):
+    """A client that makes an error of each refusal, and leaves the response open."""
+
+    async def send(self, *args: Any, **kwargs: Any) -> httpx.Response:
+        response = await super().send(*args, **kwargs)
+        response.raise_for_status()
+        return response
+
+
+async def raise_for_status(response: httpx.Response) -> None:
+    response.raise_for_status()
+
+
+async def raise_their_own(response: httpx.Response) -> None:
+    try:
+        response.raise_for_status()
+    except httpx.HTTPStatusError as error:
+        raise LookupError("our API is down") from error
+
+
+RAISING: dict[str, Callable[[], httpx.AsyncClient]] = {
+    "hook": lambda: httpx.AsyncClient(event_hooks={"response": [raise_for_status]}),
+    "hook with an error of its own": lambda: httpx.AsyncClient(event_hooks={"response": [raise_their_own]}),
+    "subclass": Raising,
+}
+
+
+@pytest.mark.parametrize("raising", RAISING.values(), ids=RAISING)
+async def test_a_refusal_of_which_the_client_makes_an_error_is_still_an_answer(
+    playing: Playing, raising: Callable[[], httpx.AsyncClient]
+) -> None:
+    mcp = Streams(events(answer()))
+    async with raising() as client, playing(mcp, http_client=client) as (server, host):
+        assert await host.call(n=1) == Answer("done")
+        old, mcp.session = mcp.session, "session-B"
+
+        async def gone(request: Request, reply: Reply) -> None:
+            await (refuse(404) if request.session_id == old else events(answer()))(request, reply)
+
+        mcp.first = gone
+        assert await host.call(n=2) == Answer("done")
+        assert len(server.sent("POST", "initialize")) == 2
+        mcp.first = refuse(403)
+        denied = await host.call(n=3)
+        assert (denied.code, denied.data["by"], denied.data["http_status"]) == (CODE_NOT_EXECUTED, "server", 403)
+
+
+async def test_a_refusal_of_another_request_of_the_clients_is_no_answer_to_ours(playing: Playing) -> None:
+    mcp = Streams(events(answer()))
+    async with FakeServer(refusing_tokens) as tokens:
+        auth = TokenRefused(tokens.url)
+        async with httpx.AsyncClient(auth=auth) as client, playing(mcp, http_client=client) as (server, host):
+            assert await host.call(n=1) == Answer("done")
+            auth.broken = True
+            assert (await host.call(n=2)).doubt is not None, "it ran, whatever the token endpoint says"
+            auth.broken = False
+            assert await host.call(n=3) == Answer("done")
+            assert len(server.sent("POST", "initialize")) == 1
+
+
+async def refusing_tokens(request: Request, reply: Reply) -> None:
+    await reply.status(404)
 
 
 # --- the adapter --------------------------------------------------------------------------------------------
