@@ -87,19 +87,21 @@ class Streamable:
                 if replay.drain_race:
                     self._server.drain_races.append(cursor)
                 reader = session.subscribe(replay.stream, replay.after)
+                self._server.note_resume(replay)
                 await self._follow(session, reader, reply, resumed=True)
             case Refusal() as refusal:
                 await self._refuse_resume(session, refusal, reply)
 
     async def _refuse_resume(self, session: Session, refusal: Refusal, reply: Reply) -> None:
-        self._server.refused.append(refusal)
         if refusal.reason is Reason.DRAIN_RACE:
             self._server.drain_races.append(refusal.event_id)
         if self._server.refuse_by_status:
             await refuse(reply, 409, refusal.reason.value, code="resume_gap", reason=refusal.reason.name.lower())
+            self._server.note_resume(refusal)
             return
         session.standalone = session.standalone or session.open_stream("get")
         reader = session.subscribe(session.standalone, session.log.head(session.standalone))
+        self._server.note_resume(refusal)
         await self._follow(session, reader, reply, resumed=False, why=refusal.reason)
 
     async def _follow(
@@ -122,6 +124,7 @@ class Streamable:
         await reply.write(sse_head(session=told.session.session_id))
         for event_id, message in told.events:
             await reply.write(chunk(sse_event(message, id=event_id)))
+        self._server.note_resume(told)
         if told.finish:
             await reply.write(END_OF_CHUNKS)
         elif told.follow is not None:
@@ -146,7 +149,7 @@ class Legacy:
         await writer.open({} if cursor is None else {"mcp-resumed": "false"})
         await reply.write(chunk(sse_event(f"/messages?session_id={session.session_id}", event="endpoint")))
         if cursor is not None:
-            self._server.refused.append(Refusal(Reason.SESSION, cursor))
+            self._server.note_resume(Refusal(Reason.SESSION, cursor))
             await reply.write(chunk(sse_event({"resumed": False, "reason": "session"}, event="resumed")))
         try:
             await writer.run()

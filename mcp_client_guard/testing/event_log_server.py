@@ -21,9 +21,9 @@ import anyio
 from ._http1 import Request
 from ._log_endpoints import Legacy, Streamable
 from ._work import Execution, Work
-from .event_log import Refusal
+from .event_log import Refusal, Replay
 from .fake_server import FakeServer, Reply
-from .lies import BridgingStore, Lie
+from .lies import BridgingStore, Lie, Told
 from .sessions import Session, SessionStore
 
 
@@ -59,8 +59,8 @@ class EventLogServer:
         self.json_answers = json_answers
         self.retry_ms = retry_ms
         self.work = Work()
-        self.refused: list[Refusal] = []
-        """Every cursor that was not honoured."""
+        self.resumes: list[Replay | Refusal | Told] = []
+        """What every resume was answered with, once that is written (a replay: once it has begun)."""
         self.drain_races: list[str] = []
         """Every cursor that was the ID of the last event sent."""
         self.cursors_on_posts: list[str] = []
@@ -85,6 +85,16 @@ class EventLogServer:
     def ledger(self) -> list[Execution]:
         """Every tool that really ran, in order."""
         return self.work.ledger
+
+    @property
+    def refused(self) -> list[Refusal]:
+        """Every cursor that was not honoured."""
+        return [answer for answer in self.resumes if isinstance(answer, Refusal)]
+
+    def note_resume(self, answer: Replay | Refusal | Told) -> None:
+        """Write down what a resume was answered with."""
+        self.resumes.append(answer)
+        self.http.note_change()
 
     async def __aenter__(self) -> EventLogServer:
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())

@@ -316,6 +316,21 @@ async def sdk_host(url: str, **options: Any) -> AsyncIterator[SdkHost]:
         yield host
 
 
+@asynccontextmanager
+async def unguarded_host(url: str, **options: Any) -> AsyncIterator[SdkHost]:
+    """The same host on the SDK's own transport. What only a guard can be told is left out."""
+    from mcp.client.streamable_http import streamable_http_client
+
+    host = SdkHost()
+    async with (
+        streamable_http_client(url) as streams,
+        ClientSession(streams[0], streams[1], message_handler=host.on_message) as host.session,
+    ):
+        await host.session.initialize()
+        await host.session.list_tools()
+        yield host
+
+
 Playing = Callable[..., AbstractAsyncContextManager[tuple[FakeServer, Any]]]
 
 
