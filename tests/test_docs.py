@@ -19,7 +19,7 @@ import pytest
 from attrs import frozen
 
 from mcp_client_guard.cli._main import _parser
-from mcp_client_guard.testing import FakeServer, ScriptedMcp
+from mcp_client_guard.testing import FakeServer, Lie, ScriptedMcp
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -74,7 +74,7 @@ async def test_the_python_of_a_page_runs_from_top_to_bottom(
                 code = compile(block.text.replace(URL, server.url), str(block), "exec")
                 with anyio.fail_after(30):
                     await anyio.to_thread.run_sync(exec, code, namespace)
-    assert server.sent("POST"), "the page talks to its server"
+    assert server.sent("POST") or URL not in page.read_text(), "the page talks to its server"
     if client := namespace.get("careful"):
         await client._client.aclose()
 
@@ -124,6 +124,10 @@ def check_module(arguments: list[str]) -> None:
         from bench.__main__ import parse
 
         parse(arguments[2:])
+    if arguments[1] == "mcp_client_guard.testing":
+        from mcp_client_guard.testing.__main__ import parser
+
+        parser().parse_args(arguments[2:])
 
 
 def check_run_tests(arguments: list[str]) -> None:
@@ -190,6 +194,18 @@ def test_every_module_of_the_map_exists() -> None:
 
 def row_names(cell: str) -> list[str]:
     return re.findall(r"`(\w+)`", cell)
+
+
+def test_every_test_of_a_seed_is_in_the_table_and_every_test_of_the_table_exists() -> None:
+    table = re.findall(r"`(test_seed_\w+)`", (ROOT / "docs" / "seeds.md").read_text())
+    modules = (ROOT / "tests").rglob("test_*.py")
+    there = {name for path in modules for name in re.findall(r"def (test_seed_\w+)\(", path.read_text())}
+    assert set(table) == there
+
+
+def test_every_lie_is_described() -> None:
+    section = (ROOT / "docs" / "testing.md").read_text().split("## The lies\n")[1]
+    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)[1:] == [lie.value for lie in Lie]
 
 
 # Examples.

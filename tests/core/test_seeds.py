@@ -39,10 +39,12 @@ def call(driver: Driver) -> Peer:
     return driver.call().stream_up("e1", "e2")
 
 
-# Fresh session with 200 (seed 2): the status is fine, the session is another.
+# Fresh session with 200 (001): the status is fine, the session is another.
 
 
-def test_a_200_under_another_session_id_breaks_the_stream_and_the_session(call: Peer) -> None:
+def test_seed_001_observation_2_a_200_under_another_session_id_breaks_the_stream_and_the_session(
+    call: Peer,
+) -> None:
     call.cut()
     actions = call.accept(session_id="session-two")
     assert [e.grade for e in evidence(actions)] == [Grade.BROKEN]
@@ -52,20 +54,22 @@ def test_a_200_under_another_session_id_breaks_the_stream_and_the_session(call: 
     assert not of(actions, Get)
 
 
-def test_what_a_fresh_session_sends_is_not_delivered(call: Peer) -> None:
+def test_seed_001_observation_3_what_a_fresh_session_sends_is_not_delivered(call: Peer) -> None:
     call.cut()
     call.accept(session_id="session-two")
     assert call.event("1", call.result()) == []
 
 
-def test_an_absent_or_equal_session_id_says_nothing(call: Peer) -> None:
+def test_seed_001_secondary_2_an_absent_or_equal_session_id_says_nothing(call: Peer) -> None:
     for session_id in (None, SESSION):
         call.cut()
         assert evidence(call.accept(session_id=session_id)) == []
 
 
-def test_a_fresh_counter_under_the_same_session_id_is_held_and_breaks_the_stream(call: Peer) -> None:
-    """Seed 2, step 3: events of a local counter near 1, unknown to the trail."""
+def test_seed_001_observation_3_a_fresh_counter_under_the_same_session_id_is_held_and_breaks_the_stream(
+    call: Peer,
+) -> None:
+    """Events of a local counter near 1, unknown to the trail."""
     call.resumed()
     actions = call.event("1", note("fresh")) + call.event("2", note("fresher"))
     assert delivered(actions) == []
@@ -74,10 +78,12 @@ def test_a_fresh_counter_under_the_same_session_id_is_held_and_breaks_the_stream
     assert in_doubt(actions)
 
 
-# Trimmed buffer (seeds 3, 4 and 5): some events after the cursor, but not all.
+# Trimmed buffer (002, 003 and 004): some events after the cursor, but not all.
 
 
-def test_a_trimmed_buffer_lacks_the_witness_and_breaks_the_stream(call: Peer) -> None:
+def test_seed_002_observations_4_and_5_a_trimmed_buffer_lacks_the_witness_and_breaks_the_stream(
+    call: Peer,
+) -> None:
     call.resumed()
     assert call.asked == "e1"
     assert delivered(call.event("e5", call.progress(5))) == []
@@ -89,7 +95,7 @@ def test_a_trimmed_buffer_lacks_the_witness_and_breaks_the_stream(call: Peer) ->
     assert in_doubt(actions)
 
 
-def test_an_answer_beyond_a_gap_is_delivered_after_the_loss_is_reported(call: Peer) -> None:
+def test_seed_002_observation_5_an_answer_beyond_a_gap_is_delivered_after_the_loss_is_reported(call: Peer) -> None:
     call.resumed()
     call.event("e5", call.progress(5))
     call.event("e6", call.result())
@@ -99,10 +105,10 @@ def test_an_answer_beyond_a_gap_is_delivered_after_the_loss_is_reported(call: Pe
     assert kinds.index("Discontinuity") < kinds.index("Deliver")
 
 
-# Forked counter (seed 5): the same IDs, other events.
+# Forked counter (004): the same IDs, other events.
 
 
-def test_another_message_under_the_witness_id_breaks_the_stream(call: Peer) -> None:
+def test_seed_004_observation_another_message_under_the_witness_id_breaks_the_stream(call: Peer) -> None:
     call.resumed()
     actions = call.event("e2", note("from another replica"))
     assert [e.grade for e in evidence(actions)] == [Grade.BROKEN]
@@ -110,7 +116,7 @@ def test_another_message_under_the_witness_id_breaks_the_stream(call: Peer) -> N
     assert in_doubt(actions)
 
 
-def test_a_fork_after_the_witness_is_seen_at_the_next_resume(call: Peer) -> None:
+def test_seed_004_observation_a_fork_after_the_witness_is_seen_at_the_next_resume(call: Peer) -> None:
     call.resumed()
     call.event("e2", call.progress(2))
     call.event("e3", call.progress(3))
@@ -119,16 +125,16 @@ def test_a_fork_after_the_witness_is_seen_at_the_next_resume(call: Peer) -> None
     assert in_doubt(call.event("e3", call.progress(4)))
 
 
-# Drain race (seed 1): received, not yet taken by the host, and the connection dies.
+# Drain race (000): received, not yet taken by the host, and the connection dies.
 
 
-def test_undrained_events_are_reported_with_their_number_at_the_cut(call: Peer) -> None:
+def test_seed_000_tell_undrained_events_are_reported_with_their_number_at_the_cut(call: Peer) -> None:
     call.driver.drain(len(delivered(call.driver.log)) - 1)
     (cut,) = reports(call.cut(), Disconnected)
     assert cut.undrained == 1
 
 
-def test_the_stored_cursor_never_passes_what_was_drained(call: Peer) -> None:
+def test_seed_000_boundary_the_stored_cursor_never_passes_what_was_drained(call: Peer) -> None:
     undrained_before = len(delivered(call.driver.log)) - 2
     actions = call.driver.drain(undrained_before + 1)
     (moved,) = records(actions, CursorMoved)
@@ -137,7 +143,9 @@ def test_the_stored_cursor_never_passes_what_was_drained(call: Peer) -> None:
     assert [row.event_id for row in moved.rows] == ["p", "e1", "e2"]
 
 
-def test_a_resume_starts_from_received_so_that_nothing_undrained_is_skipped_or_repeated(call: Peer) -> None:
+def test_seed_000_boundary_a_resume_starts_from_received_so_that_nothing_undrained_is_skipped_or_repeated(
+    call: Peer,
+) -> None:
     call.resumed()
     assert call.asked == "e1"
     actions = call.event("e2", call.progress(2)) + call.event("e3", call.result())
@@ -145,7 +153,7 @@ def test_a_resume_starts_from_received_so_that_nothing_undrained_is_skipped_or_r
     assert outcomes(actions) == [Outcome.COMPLETED]
 
 
-def test_an_inclusive_replay_is_de_duplicated(call: Peer) -> None:
+def test_seed_000_boundary_an_inclusive_replay_is_de_duplicated(call: Peer) -> None:
     call.resumed()
     actions = call.event("e1", call.progress(1)) + call.event("e2", call.progress(2))
     assert delivered(actions) == []
@@ -153,10 +161,12 @@ def test_an_inclusive_replay_is_de_duplicated(call: Peer) -> None:
     assert [e.grade for e in evidence(actions)] == [Grade.PROVEN]
 
 
-# Empty replay (seeds 2 and 5): a 200 and silence.
+# Empty replay (001 and 004): a 200 and silence.
 
 
-def test_silence_where_a_witness_is_due_is_asked_once_more_with_the_exact_id_then_settled(call: Peer) -> None:
+def test_seed_001_rule_silence_where_a_witness_is_due_is_asked_once_more_with_the_exact_id_then_settled(
+    call: Peer,
+) -> None:
     call.resumed()
     actions = call.driver.elapse(TimerKind.WITNESS)
     assert evidence(actions) == []
@@ -168,7 +178,7 @@ def test_silence_where_a_witness_is_due_is_asked_once_more_with_the_exact_id_the
     assert in_doubt(actions)
 
 
-def test_silence_where_no_witness_is_due_leaves_the_call_waiting(driver: Driver) -> None:
+def test_seed_001_rule_silence_where_no_witness_is_due_leaves_the_call_waiting(driver: Driver) -> None:
     call = driver.call().stream_up()
     call.resumed()
     actions = driver.elapse(TimerKind.WITNESS)
@@ -178,10 +188,10 @@ def test_silence_where_no_witness_is_due_leaves_the_call_waiting(driver: Driver)
     assert outcomes(call.event("e1", call.result())) == [Outcome.COMPLETED]
 
 
-# JSON neutrality (seed 3): an answer that is no stream moves no cursor.
+# JSON neutrality (002): an answer that is no stream moves no cursor.
 
 
-def test_a_json_answer_changes_no_cursor(call: Peer) -> None:
+def test_seed_002_variant_a_json_answer_changes_no_cursor_in_the_core(call: Peer) -> None:
     other = call.driver.call("read")
     actions = other.accept(events=False) + other.body(other.result())
     assert outcomes(actions) == [Outcome.COMPLETED]
@@ -191,7 +201,7 @@ def test_a_json_answer_changes_no_cursor(call: Peer) -> None:
     assert call.asked == "e1"
 
 
-def test_a_json_answer_to_a_resume_keeps_the_cursor_it_was_made_with(call: Peer) -> None:
+def test_seed_002_variant_a_json_answer_to_a_resume_keeps_the_cursor_it_was_made_with(call: Peer) -> None:
     trail = call.driver.machine._streams._streams[call.stream].trail
     cursor = trail.cursor
     call.cut()
@@ -207,10 +217,10 @@ def test_a_resume_answered_by_the_answer_itself_settles_the_call(call: Peer) -> 
     assert outcomes(call.body(call.result())) == [Outcome.COMPLETED]
 
 
-# Stale cursor (seed 5): never on a POST, never in another session.
+# Stale cursor (004): never on a POST, never in another session.
 
 
-def test_no_post_ever_carries_a_cursor(call: Peer) -> None:
+def test_seed_004_second_case_no_post_ever_carries_a_cursor(call: Peer) -> None:
     call.resumed()
     call.driver.call("other")
     call.driver.notify("notifications/roots/list_changed")
@@ -218,7 +228,7 @@ def test_no_post_ever_carries_a_cursor(call: Peer) -> None:
         assert "last-event-id" not in {name.lower() for name in post.headers}
 
 
-def test_a_cursor_is_never_sent_in_another_session(call: Peer) -> None:
+def test_seed_004_second_case_a_cursor_is_never_sent_in_another_session(call: Peer) -> None:
     """Its call is in doubt instead: the old session's stream cannot be resumed in the new one."""
     again = call.driver.initialize("session-two")
     assert in_doubt(again.actions)
@@ -226,7 +236,7 @@ def test_a_cursor_is_never_sent_in_another_session(call: Peer) -> None:
     assert not of(call.driver.log, Get)[1:]
 
 
-def test_events_of_the_old_session_match_nothing_in_the_new_one(call: Peer) -> None:
+def test_seed_004_second_case_events_of_the_old_session_match_nothing_in_the_new_one(call: Peer) -> None:
     driver = call.driver
     driver.opened("session-two")
     fresh = driver.call("other")
@@ -236,7 +246,9 @@ def test_events_of_the_old_session_match_nothing_in_the_new_one(call: Peer) -> N
     assert outcomes(actions) == [Outcome.COMPLETED]
 
 
-def test_an_answer_to_a_call_of_the_old_session_settles_nothing_in_the_new_one(call: Peer) -> None:
+def test_seed_004_second_case_an_answer_to_a_call_of_the_old_session_settles_nothing_in_the_new_one(
+    call: Peer,
+) -> None:
     driver = call.driver
     driver.opened("session-two")
     fresh = driver.call("other")
@@ -244,7 +256,9 @@ def test_an_answer_to_a_call_of_the_old_session_settles_nothing_in_the_new_one(c
     assert outcomes(fresh.event("1", call.result())) == []
 
 
-def test_the_standalone_stream_opened_afresh_carries_no_cursor_and_its_old_one_is_deleted() -> None:
+def test_seed_004_condition_4_a_standalone_stream_opened_afresh_carries_no_cursor_and_its_old_one_is_deleted() -> (
+    None
+):
     driver = Driver().opened(standalone=True)
     stream = driver.standalone
     stream.event("s1", note("a"))

@@ -169,7 +169,7 @@ async def test_a_tool_that_takes_long_is_cut_off_at_once_and_its_answer_follows_
         assert results(await client.replay(ids(before)[0])) == ["done"]
 
 
-async def test_the_drain_race_is_noticed_and_the_event_comes_again() -> None:
+async def test_seed_000_tell_the_drain_race_is_noticed_and_the_event_comes_again() -> None:
     async with talking() as (server, client):
         before = await client.call("charge", steps=1, cut_after=2)
         assert results(before) == ["charged 0 cents"]
@@ -228,8 +228,8 @@ async def test_a_cursor_of_an_older_standalone_stream_is_superseded_and_that_str
                 assert new.event_id != old.event_id
 
 
-async def test_a_refusal_may_be_a_new_stream_that_says_so() -> None:
-    """Seed 003, (b): accepted as a new stream, with a control event that says `resumed: false`."""
+async def test_seed_004_answer_b_a_refusal_may_be_a_new_stream_that_says_so() -> None:
+    """Accepted as a new stream, with a control event that says `resumed: false`."""
     async with talking(EventLogServer(refuse_by_status=False)) as (server, client):
         async with client.get("e-1042") as answer:
             assert (answer.status, answer.headers["mcp-resumed"]) == (200, "false")
@@ -237,8 +237,8 @@ async def test_a_refusal_may_be_a_new_stream_that_says_so() -> None:
         assert [r.reason for r in server.refused] == [Reason.NEVER_ISSUED]
 
 
-async def test_a_cursor_on_a_post_is_refused_and_nothing_is_executed() -> None:
-    """Seed 003, the second case: the body's intent is not dropped silently."""
+async def test_seed_004_second_case_a_cursor_on_a_post_is_refused_and_nothing_is_executed() -> None:
+    """The body's intent is not dropped silently."""
     async with talking() as (server, client):
         cursor = ids(await client.call("progress"))[0]
         answer = await client.post("tools/call", {"name": "charge"}, last_event_id=cursor)
@@ -248,7 +248,16 @@ async def test_a_cursor_on_a_post_is_refused_and_nothing_is_executed() -> None:
         assert server.cursors_on_posts == [cursor]
 
 
-async def test_a_cursor_on_the_first_post_of_a_session_opens_none() -> None:
+async def test_seed_004_second_case_a_liar_takes_the_cursor_for_a_resume_and_drops_the_body() -> None:
+    async with talking(EventLogServer(lie=Lie.CURSOR_ON_POST)) as (server, client):
+        cursor = ids(await client.call("progress"))[0]
+        answer = await client.post("tools/call", {"name": "charge"}, last_event_id=cursor)
+        assert answer.status_code == 200
+        assert results(list(events_of(answer.content))) == ["3 steps"]
+        assert [e.tool for e in server.ledger] == ["progress"]
+
+
+async def test_seed_004_second_case_a_cursor_on_the_first_post_of_a_session_opens_none() -> None:
     async with talking() as (server, client):
         client.session = {}
         opened = len(server.store.sessions)
@@ -345,8 +354,8 @@ async def test_the_legacy_session_ends_with_its_stream() -> None:
         assert len(server.ledger) == 1
 
 
-async def test_a_legacy_session_and_its_cursor_are_refused_at_the_streamable_endpoint() -> None:
-    """Seed 000: IDs partitioned by transport, and a bridged session has to initialize again."""
+async def test_seed_000_condition_a_legacy_session_and_its_cursor_are_refused_at_the_streamable_endpoint() -> None:
+    """IDs partitioned by transport, and a bridged session has to initialize again."""
     async with talking() as (server, client):
         async with legacy(server, client.http) as (reading, url):
             await client.http.post(url, json=call(1, "charge"))
@@ -364,8 +373,8 @@ async def test_a_cursor_on_a_new_legacy_stream_is_said_not_to_be_resumed() -> No
             assert said(await reading.next()) == [{"resumed": False, "reason": "session"}]
 
 
-async def test_a_shared_allocator_loses_exactly_the_answer_whose_id_is_the_cursor() -> None:
-    """Seed 000 as it was observed: the liar accepts session and cursor, and goes on behind the answer."""
+async def test_seed_000_observations_1_to_3_a_bridged_session_loses_the_answer_at_its_cursor() -> None:
+    """The liar accepts session and cursor, and goes on behind the answer."""
     async with talking(EventLogServer(lie=Lie.SHARED_ALLOCATOR)) as (server, client):
         async with legacy(server, client.http) as (reading, url):
             await client.http.post(url, json=call(1, "charge"))

@@ -1,4 +1,4 @@
-"""The incidents this software exists for (`seeds/`), byte for byte."""
+"""The incidents this software exists for, byte for byte. They are numbered as in `docs/seeds.md`."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ async def test_an_honest_resume_is_proven_and_nothing_is_lost_or_repeated(playin
     assert mcp.executed == ["charge"]
 
 
-async def test_a_fresh_session_behind_a_200_is_not_taken_for_the_old_one(playing: Playing) -> None:
-    """Seed 2: 200 OK, a fresh `Mcp-Session-Id`, and a counter near 1."""
+async def test_seed_001_observations_1_to_3_a_fresh_session_behind_a_200_is_not_taken_for_the_old_one(
+    playing: Playing,
+) -> None:
+    """200 OK, a fresh `Mcp-Session-Id`, and a counter near 1."""
     mcp = Streams(
         events(prime("4819", 1), progress(1, "4820"), progress(2, "4821"), end=How.RST),
         events(note("foreign", "1"), progress(9, "2"), session="session-B"),
@@ -76,7 +78,7 @@ async def test_a_fresh_session_behind_a_200_is_not_taken_for_the_old_one(playing
     assert all(r.session_id != "session-B" for r in server.requests)
 
 
-async def test_a_session_change_on_any_answer_costs_the_session(playing: Playing) -> None:
+async def test_seed_001_secondary_2_a_session_change_on_any_answer_costs_the_session(playing: Playing) -> None:
     """Its answer is still the caller's: it carries the wire ID that this session owes."""
     mcp = Streams(events(answer(), session="session-B"))
     async with playing(mcp) as (server, host):
@@ -91,8 +93,10 @@ async def test_a_session_change_on_any_answer_costs_the_session(playing: Playing
 
 
 @pytest.mark.parametrize("end", [How.FIN, How.RST, How.STALL])
-async def test_a_trimmed_buffer_is_a_reported_gap(playing: Playing, end: How) -> None:
-    """Seed 3: the other pod's buffer starts at e-1100, and it says 200 all the same."""
+async def test_seed_002_observations_4_and_5_a_trimmed_buffer_is_a_reported_gap(
+    playing: Playing, end: How
+) -> None:
+    """The other pod's buffer starts at e-1100, and it says 200 all the same."""
     mcp = Streams(
         events(prime("e-1040", 1), progress(1, "e-1041"), progress(2, "e-1042"), end=How.FIN),
         for_ever(events(note("foreign", "e-1100"), progress(70, "e-1101"), end=end)),
@@ -107,7 +111,9 @@ async def test_a_trimmed_buffer_is_a_reported_gap(playing: Playing, end: How) ->
     assert mcp.executed == ["charge"]
 
 
-async def test_a_foreign_answer_in_a_trimmed_buffer_reaches_no_caller(playing: Playing) -> None:
+async def test_seed_002_observation_6_a_foreign_answer_in_a_trimmed_buffer_reaches_no_caller(
+    playing: Playing,
+) -> None:
     mcp = Streams(
         events(prime("e-1040", 1), progress(1, "e-1041"), end=How.FIN),
         events(raw(sse_event(tool_result(7, "another's"), id="e-1100"))),
@@ -116,7 +122,9 @@ async def test_a_foreign_answer_in_a_trimmed_buffer_reaches_no_caller(playing: P
         assert in_doubt(await host.call())
 
 
-async def test_the_own_answer_beyond_a_gap_is_delivered_and_the_gap_reported(playing: Playing) -> None:
+async def test_seed_002_observation_5_the_own_answer_beyond_a_gap_is_delivered_and_the_gap_reported(
+    playing: Playing,
+) -> None:
     """Evidence of the strongest kind: the wire ID of this session. The messages before it are still lost."""
     mcp = Streams(
         events(prime("e-1040", 1), progress(1, "e-1041"), progress(2, "e-1042"), end=How.FIN),
@@ -127,8 +135,10 @@ async def test_the_own_answer_beyond_a_gap_is_delivered_and_the_gap_reported(pla
         assert len(host.of(Discontinuity)) == 1
 
 
-async def test_a_forked_counter_is_a_conflict_and_its_events_are_not_delivered(playing: Playing) -> None:
-    """Seed 5: the second replica's e8 is a different event under the same ID."""
+async def test_seed_004_observation_a_forked_counter_is_a_conflict_and_its_events_are_not_delivered(
+    playing: Playing,
+) -> None:
+    """The second replica's e8 is a different event under the same ID."""
     mcp = Streams(
         events(prime("e6", 1), progress(7, "e7"), progress(8, "e8"), progress(9, "e9"), end=How.RST),
         events(note("forked", "e9"), note("forked", "e10")),
@@ -143,7 +153,7 @@ async def test_a_forked_counter_is_a_conflict_and_its_events_are_not_delivered(p
     assert mcp.executed == ["charge"]
 
 
-async def test_a_forked_counter_on_the_standalone_stream_asks_the_host_to_refresh() -> None:
+async def test_seed_004_observation_a_forked_counter_on_the_standalone_stream_asks_the_host_to_refresh() -> None:
     first = events(note("a", "1"), note("b", "2"), note("c", "3"), end=How.RST)
     opened = [first]
 
@@ -159,8 +169,8 @@ async def test_a_forked_counter_on_the_standalone_stream_asks_the_host_to_refres
         assert len(host.of(Discontinuity)) == 1
 
 
-async def test_a_cut_with_undrained_events_reports_their_number() -> None:
-    """Seed 1: received is not drained. The tell of the drain race, and no event of it lost or repeated."""
+async def test_seed_000_tell_a_cut_with_undrained_events_reports_their_number() -> None:
+    """Received is not drained. The tell of the drain race, and no event of it lost or repeated."""
     mcp = Streams(
         events(prime("e-99", 1), *(progress(n, f"e-{100 + n}") for n in range(4)), end=How.RST),
         events(progress(3, "e-103"), answer("done", "e-104")),
@@ -184,7 +194,7 @@ async def test_a_cut_with_undrained_events_reports_their_number() -> None:
 
 @pytest.mark.parametrize("silence", [WHOLE, How.FIN, How.STALL], ids=["end", "FIN", "stall"])
 @pytest.mark.parametrize("witness_due", [True, False])
-async def test_an_empty_replay_is_not_taken_for_a_resume(
+async def test_seed_001_rule_an_empty_replay_is_not_taken_for_a_resume(
     playing: Playing, silence: Any, witness_due: bool
 ) -> None:
     """Absence of replay and successful replay look alike: only a witness that was due tells them apart."""
@@ -210,8 +220,8 @@ async def test_on_unverified_continue_waits_for_the_answer(playing: Playing) -> 
         assert await host.call() == Answer("late")
 
 
-async def test_a_json_answer_changes_no_cursor(playing: Playing) -> None:
-    """Seed 3, second variant: a JSON answer says nothing about the session's streams."""
+async def test_seed_002_variant_a_json_answer_changes_no_cursor(playing: Playing) -> None:
+    """A JSON answer says nothing about the session's streams."""
     first_is_open, go_on = anyio.Event(), anyio.Event()
 
     async def first(call: Request, reply: Reply) -> None:
@@ -249,8 +259,10 @@ async def test_a_json_answer_changes_no_cursor(playing: Playing) -> None:
         assert host.grades == ["proven"]
 
 
-async def test_no_post_carries_a_cursor_and_no_new_session_inherits_one(playing: Playing) -> None:
-    """Seed 5, second case: a cursor of another session on the POST of a new turn."""
+async def test_seed_004_second_case_no_post_carries_a_cursor_and_no_new_session_inherits_one(
+    playing: Playing,
+) -> None:
+    """A cursor of another session on the POST of a new turn."""
     mcp = Streams(
         events(prime("p0", 1), progress(1, "e1"), end=How.RST),
         events(progress(1, "e1"), answer("done", "e2")),
@@ -268,7 +280,7 @@ async def test_no_post_carries_a_cursor_and_no_new_session_inherits_one(playing:
     assert before
 
 
-async def test_a_new_initialize_on_the_same_connection_carries_no_cursor() -> None:
+async def test_seed_004_second_case_a_new_initialize_on_the_same_connection_carries_no_cursor() -> None:
     mcp = Streams(
         events(prime("p0", 1), progress(1, "e1"), answer()),
         standalone=events(note("a", "s1"), note("b", "s2"), end=How.STALL),
@@ -283,7 +295,7 @@ async def test_a_new_initialize_on_the_same_connection_carries_no_cursor() -> No
         assert server.sent("POST", "initialize")[1].session_id is None
 
 
-async def test_an_explicit_gap_error_is_reported_and_not_asked_again(playing: Playing) -> None:
+async def test_seed_002_rule_an_explicit_gap_error_is_reported_and_not_asked_again(playing: Playing) -> None:
     gap = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no","data":{"code":"resume_gap"}}}'
 
     async def refuse(call: Request, reply: Reply) -> None:
