@@ -123,10 +123,13 @@ class _Progress:
         for step in range(1, n + 1):
             if delay:
                 await anyio.sleep(delay)
-            if self.token is not None:
-                await self.emit(
-                    notification("notifications/progress", progressToken=self.token, progress=step, total=n)
-                )
+            await self.emit(self._message(step, n))
+
+    def _message(self, step: int, n: int) -> Any:
+        """Progress; or a log message, for a client that asked for none: so there is something to cut after."""
+        if self.token is None:
+            return notification("notifications/message", level="info", data=f"step {step} of {n}")
+        return notification("notifications/progress", progressToken=self.token, progress=step, total=n)
 
 
 async def _announce(session: Session, n: int) -> None:

@@ -159,6 +159,8 @@ class Host:
         """Methods of the notifications and requests of the server's, without progress."""
         self.told: list[Any] = []
         """The guard's events."""
+        self.logged: list[Any] = []
+        """The data of the server's log messages."""
         self._news = anyio.Event()
 
     def on_event(self, event: Any) -> None:
@@ -266,6 +268,8 @@ class SdkHost(Host):
         method = "an exception" if isinstance(message, Exception) else message.method
         if method != "notifications/progress":
             self.heard.append(method)
+        if method == "notifications/message":
+            self.logged.append(message.params.data)
         self.changed()
 
     def in_order(self, seen: list[float]) -> list[float]:
