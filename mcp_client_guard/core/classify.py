@@ -8,6 +8,7 @@
 | 401, 403, 413, 415, 307, 308 | no, by server | ask |
 | 400, 405, 406, 409, 410, 422, 426 with our session ID | answered, or by server if the session is gone | ask |
 | 429, 503 | no, by server (a proxy may say so after it ran: only safe calls are sent again) | ask at 503 |
+| 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask at 502, 504 |
 | other 5xx with our session ID | answered, or may have run if the session is gone | ask |
 | other 3xx | may have run | |
 | 200 with an error of -32000, -32001 or -32600 | answered, or by server if the session is gone | ask |
@@ -62,6 +63,8 @@ class Ruling:
 _NOT_RUN = frozenset({307, 308, 401, 403, 413, 415})
 """307 and 308 ask for the same request elsewhere. Other redirects may come from a request that has run."""
 BUSY = frozenset({429, 503})
+_GATEWAY = frozenset({502, 504, 520, 522, 524})
+"""A proxy sent the request on and got no answer, or none that it could read (RFC 9110; 52x: Cloudflare)."""
 _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_GONE = frozenset({400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504})
@@ -114,6 +117,8 @@ def rule_on(
         return Ruling(Ran.NO, word)
     if 300 <= status < 400:
         return Ruling(Ran.MAYBE)
+    if status in _GATEWAY and code_of(body) is None:
+        return Ruling(Ran.MAYBE, word, Ran.MAYBE)
     return Ruling(Ran.ANSWERED, word, Ran.MAYBE if status >= 500 else Ran.NO)
 
 

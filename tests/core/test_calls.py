@@ -323,16 +323,46 @@ def test_a_redirect_that_was_not_followed_is_named(driver: Driver) -> None:
     assert "elsewhere.example" in error_of(actions)["message"]
 
 
-@pytest.mark.parametrize("status", [400, 408, 409, 418, 500, 502, 504])
+@pytest.mark.parametrize("status", [400, 408, 409, 418, 500, 501])
 @pytest.mark.parametrize("session_id", [SESSION, None])
 def test_any_other_refusal_is_an_answer_with_its_status(session_id: str | None, status: int) -> None:
     driver = Driver().opened(session_id)
     actions = driver.call().refuse(status)
-    if session_id is not None and status not in (408, 418):
+    if session_id is not None and status not in (408, 418, 501):
         assert delivered(actions) == [], "a ping says first whether the session lives"
         actions = driver.sent("ping").answer({})
     assert outcomes(actions) == [Outcome.COMPLETED]
     assert error_of(actions)["data"] == {"http_status": status}
+
+
+@pytest.mark.parametrize("status", [502, 504, 520, 522, 524])
+@pytest.mark.parametrize("session_id", [SESSION, None])
+def test_a_proxy_that_has_lost_the_server_leaves_an_unsafe_call_in_doubt(
+    session_id: str | None, status: int
+) -> None:
+    """It sent the request on: the tool may have run, whatever the session says."""
+    driver = Driver().opened(session_id)
+    actions = driver.call(n=1).refuse(status, "<html>")
+    if session_id is not None and status in (502, 504):
+        assert delivered(actions) == [], "a ping says first whether the session lives"
+        actions = driver.sent("ping").answer({})
+    assert outcomes(actions)[-1] is Outcome.IN_DOUBT
+    assert not of(driver.call(n=1).actions, Post), "the repeat latch holds"
+
+
+def test_a_harmless_request_whose_server_a_proxy_has_lost_is_sent_again_and_not_for_ever() -> None:
+    driver = Driver().opened(None)
+    request = driver.request("tools/list")
+    assert outcomes(request.refuse(504)) == [Outcome.RESENT]
+    assert outcomes(driver.sent("tools/list").refuse(504)) == [Outcome.RESENT]
+    assert outcomes(driver.sent("tools/list").refuse(504)) == [Outcome.IN_DOUBT]
+
+
+def test_what_a_server_says_in_json_rpc_is_an_answer_whatever_its_status() -> None:
+    driver = Driver().opened(None)
+    actions = driver.call().refuse(504, {"error": {"code": -32603, "message": "upstream"}})
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert error_of(actions)["code"] == -32603
 
 
 @pytest.mark.parametrize("body", [None, "<html>", {"error": "x"}, {"error": {"code": -32001, "message": "gone"}}])

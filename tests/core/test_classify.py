@@ -10,6 +10,7 @@ from mcp_client_guard.core.classify import Ran, Ruling, SessionWord, code_of, is
 
 STATUSES = [*range(300, 320), *range(400, 452), *range(500, 512), 520, 599]
 NOT_RUN = {307, 308, 401, 403, 413, 415, 429, 503}
+GATEWAY = {502, 504, 520, 522, 524}
 ASK = {400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504}
 
 
@@ -29,7 +30,8 @@ def test_every_status_says_whether_the_request_ran_and_what_it_says_of_the_sessi
             continue
         word = SessionWord.ASK if session_sent and status in ASK else SessionWord.ALIVE
         assert ruling.session is word, status
-        ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 else Ran.ANSWERED
+        by_proxy = status in GATEWAY and code is None
+        ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 or by_proxy else Ran.ANSWERED
         assert ruling.ran is ran, status
         if word is SessionWord.ASK and status not in NOT_RUN:
             assert ruling.ran_if_gone is (Ran.MAYBE if status >= 500 else Ran.NO), status

@@ -265,7 +265,7 @@ async def test_a_refusal_is_the_servers_word_that_nothing_ran(playing: Playing) 
 
 
 async def test_any_other_status_is_an_answer(playing: Playing) -> None:
-    cases = list(product([400, 402, 409, 422, 500, 501, 502, 504, 599], BODIES))
+    cases = list(product([400, 402, 409, 422, 500, 501, 599], BODIES))
     mcp = Streams(by_json)
     async with playing(mcp) as (_, host):
         for status, body in cases:
@@ -279,6 +279,20 @@ async def test_any_other_status_is_an_answer(playing: Playing) -> None:
         mcp.first = by_json
         assert await host.call() == Answer("done")
     assert len(mcp.executed) == len(cases) + 1
+
+
+async def test_a_proxy_that_has_lost_the_server_leaves_the_call_in_doubt(playing: Playing) -> None:
+    """Unless it is the server that speaks: in JSON-RPC."""
+    cases = list(product([502, 504, 520, 522, 524], BODIES))
+    mcp = Streams(by_json)
+    async with playing(mcp) as (_, host):
+        for number, (status, body) in enumerate(cases):
+            mcp.first = whole(status, *BODIES[body])
+            got = await host.call(n=number)
+            assert (got.doubt is None) is (body == "rpc-null-id"), (status, body)
+        mcp.first = by_json
+        assert await host.call() == Answer("done")
+    assert len(mcp.executed) == len(cases) + 1, "nothing is sent again by itself"
 
 
 async def test_a_json_rpc_error_passes_as_itself(playing: Playing) -> None:
