@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import anyio
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from mcp_client_guard._errors import StoreError
 from mcp_client_guard._theirs import is_theirs
+from mcp_client_guard.core.actions import Save
 from mcp_client_guard.core.model import (
     AnswerDrained,
     CallSent,
@@ -36,6 +37,14 @@ _MOST_FAILURES = 3
 """Records in a row that fail one by one, after which it is the disk and not the records."""
 
 
+@frozen
+class Batch:
+    """Records that somebody waits for, by their numbers."""
+
+    serial: int
+    own: Mapping[int, Record]
+
+
 @define(eq=False, repr=False)
 class Saving:
     """The records of one connection of the host's, in order."""
@@ -53,6 +62,8 @@ class Saving:
     _begun: int = field(default=0, init=False)
     """Writes, ever."""
     _under_way: set[int] = field(factory=set, init=False)
+    _ordered: dict[int, int] = field(factory=dict, init=False)
+    """Of the batches that are not being written yet: the number of the first record. In order."""
     _ended: anyio.Event | None = field(default=None, init=False)
     """Somebody waits for the next write that ends."""
 
@@ -60,6 +71,19 @@ class Saving:
         """Keep these soon."""
         self._unsaved.update(self._number(records))
         self.soon()
+
+    def order(self, saves: Iterable[Save]) -> Batch:
+        """These are about to be written, durably: what is said later is not written before them.
+
+        What is not durable of them goes along with them.
+        """
+        self._begun = serial = self._begun + 1
+        self._under_way.add(serial)
+        self._ordered[serial] = self._numbered
+        own: dict[int, Record] = {}
+        for save in saves:
+            (own if save.durable else self._unsaved).update(self._number(save.records))
+        return Batch(serial, own)
 
     def soon(self) -> None:
         """At most `_BEHIND` after the first of what is unsaved, however much comes after it."""
@@ -74,7 +98,7 @@ class Saving:
     async def group(self) -> None:
         """Write all that wait."""
         try:
-            await self.write(())
+            await self.write(self.order(()), durable=False)
         except BaseException as error:  # a store of the user's own may raise anything
             if not is_theirs(error):
                 raise
@@ -95,31 +119,36 @@ class Saving:
             self._ended = self._ended or anyio.Event()
             await self._ended.wait()
 
-    async def write(self, records: Sequence[Record], *, durable: bool = False) -> None:
-        """Write these records after all that wait.
+    async def write(self, batch: Batch, *, durable: bool = True) -> None:
+        """Write this batch, and all that waits.
 
         What cannot be written waits again, in its order, until the disk heals; but not the row of a call, which
         is not sent without it.
         """
-        wanted = {**self._unsaved, **self._number(records)}
-        self._unsaved = {}
-        if not wanted:
-            return
-        self._begun = serial = self._begun + 1
-        self._under_way.add(serial)
+        del self._ordered[batch.serial]
+        wanted = dict(sorted({**self._take(), **batch.own}.items()))
         try:
-            await self.claim.write(self.slot, list(wanted.values()), durable=durable)
-            self._is_told = False
+            if wanted:
+                await self.claim.write(self.slot, list(wanted.values()), durable=durable)
+                self._is_told = False
         except BaseException as error:
             if is_theirs(error):
-                rows = {id(record) for record in records if isinstance(record, CallSent)}
-                self._wait_again({n: record for n, record in wanted.items() if id(record) not in rows})
+                rows = {number for number, record in batch.own.items() if isinstance(record, CallSent)}
+                self._wait_again({n: record for n, record in wanted.items() if n not in rows})
             raise
         finally:
-            self._under_way.remove(serial)
+            self._under_way.remove(batch.serial)
             if self._ended is not None:
                 self._ended.set()
                 self._ended = None
+
+    def _take(self) -> dict[int, Record]:
+        """What waits, but for what is later than a batch whose writing has not begun: an outcome that is written
+        before the row of its call is forgotten."""
+        first = next(iter(self._ordered.values()), self._numbered)
+        taken = {number: record for number, record in self._unsaved.items() if number < first}
+        self._unsaved = {number: record for number, record in self._unsaved.items() if number >= first}
+        return taken
 
     def _number(self, records: Iterable[Record]) -> dict[int, Record]:
         numbered = dict(enumerate(records, self._numbered))
@@ -134,7 +163,7 @@ class Saving:
 
     async def _one_by_one(self) -> None:
         """A record that the store will never take must not keep the others from it."""
-        waiting, self._unsaved = self._unsaved, {}
+        waiting = self._take()
         refused: dict[int, Record] = {}
         is_written = False
         while waiting and (is_written or len(refused) < _MOST_FAILURES):

@@ -54,7 +54,7 @@ from mcp_client_guard.stores import Claim
 from . import http, retry
 from .exchange import BodyTooLarge, Exchange
 from .inbox import Inbox
-from .saving import GROUP, Saving, said
+from .saving import GROUP, Batch, Saving, said
 from .sse import EventReader, EventTooLarge, parse_json
 from .timers import Timers
 
@@ -146,14 +146,15 @@ class StreamableHttp:
         await self._saving.all()
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
-        for done, action in enumerate(actions, 1):
+        for done, action in enumerate(actions):
             if isinstance(action, Save) and action.durable:
-                # What follows waits for the disk; nothing else does.
-                rest = actions[done:]
+                # What follows waits for the disk, once for all of it; nothing else does.
+                batch = self._saving.order(each for each in actions[done:] if isinstance(each, Save))
+                rest = [each for each in actions[done:] if not isinstance(each, Save)]
                 for order in rest:
                     if isinstance(order, (Post, Get)):
                         self._expect(order)
-                self.tasks.start_soon(self._save_first, action, rest)
+                self.tasks.start_soon(self._save_first, batch, rest)
                 return
             self._do(action)
 
@@ -192,9 +193,7 @@ class StreamableHttp:
 
     def _hang_up(self, action: Hangup) -> None:
         exchange = self._exchanges.get(action.connection)
-        if exchange is None:
-            return
-        if exchange.lingering:
+        if exchange is None or exchange.lingering:
             return
         if action.linger:
             exchange.lingering = True
@@ -232,13 +231,13 @@ class StreamableHttp:
         if count:
             self.feed(Drained(count))
 
-    async def _save_first(self, save: Save, rest: Sequence[Action]) -> None:
+    async def _save_first(self, batch: Batch, rest: Sequence[Action]) -> None:
         try:
-            await self._saving.write(save.records, durable=True)
+            await self._saving.write(batch)
         except BaseException as error:  # a store of the user's own may raise anything
             if not is_theirs(error):
                 raise
-            sent = [record for record in save.records if isinstance(record, CallSent)]
+            sent = [record for record in batch.own.values() if isinstance(record, CallSent)]
             for record in sent:
                 self.feed(SaveFailed(record.wire_id, said(error)))
             if not sent:

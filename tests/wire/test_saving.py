@@ -10,6 +10,7 @@ import pytest
 from attrs import define, field
 
 from mcp_client_guard import StoreWriteError
+from mcp_client_guard.core.actions import Save
 from mcp_client_guard.core.model import (
     AnswerDrained,
     CallRepeated,
@@ -66,6 +67,36 @@ async def test_with_nothing_under_way_nobody_waits() -> None:
     assert not claim.begun.is_set()
 
 
+async def test_what_is_said_later_is_not_written_before_a_row_that_is_about_to_be() -> None:
+    """The store forgets what is said of a row that it does not have: the call would be left without an outcome."""
+    claim: Any = SlowClaim()
+    claim.may_end.set()
+    saving = Saving(claim, 1, Timers(lambda _: None), lambda _: None)
+    saving.behind([CallRepeated("before")])
+    ordered = [Save((sent(7),), durable=True), Save((settled(6),)), Save((sent(8),), durable=True)]
+    first, second = saving.order(ordered), saving.order([Save((sent(9),), durable=True)])
+    saving.behind([settled(8)])
+    await saving.group()
+    assert claim.written == [CallRepeated("before")]
+    await saving.write(second)
+    assert claim.written == [CallRepeated("before"), sent(9)]
+    await saving.write(first)
+    assert claim.written == [CallRepeated("before"), sent(9), sent(7), settled(6), sent(8), settled(8)]
+
+
+async def test_who_reads_the_store_next_waits_for_what_is_about_to_be_written() -> None:
+    claim: Any = SlowClaim()
+    saving = Saving(claim, 1, Timers(lambda _: None), lambda _: None)
+    batch = saving.order([Save((sent(7),), durable=True)])
+    claim.may_end.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(saving.all)
+        await anyio.wait_all_tasks_blocked()
+        assert not claim.written
+        await saving.write(batch)
+    assert claim.written == [sent(7)]
+
+
 @define(eq=False)
 class FullClaim:
     """A store on a disk that is full, or that never takes some records."""
@@ -105,7 +136,7 @@ async def test_what_a_full_disk_did_not_take_is_written_with_the_next_group(
     await saving.group()
     assert len(told) == 1, "told once, until it works again"
     full.full = False
-    await saving.write([sent(7)], durable=True)
+    await saving.write(saving.order([Save((sent(7),), durable=True)]))
     assert full.written == [SessionEnded(1, "lost"), opened(2), CallRepeated("key"), sent(7)]
     full.full = True
     saving.behind([CallRepeated("other")])
@@ -116,7 +147,7 @@ async def test_what_a_full_disk_did_not_take_is_written_with_the_next_group(
 async def test_a_call_that_was_not_sent_gets_no_row_when_the_disk_heals(full: Any, saving: Saving) -> None:
     saving.behind([settled(1)])
     with pytest.raises(StoreWriteError):
-        await saving.write([sent(2)], durable=True)
+        await saving.write(saving.order([Save((sent(2),), durable=True)]))
     full.full = False
     await saving.group()
     assert full.written == [settled(1)]
@@ -125,7 +156,7 @@ async def test_a_call_that_was_not_sent_gets_no_row_when_the_disk_heals(full: An
 async def test_a_task_s_id_and_what_was_to_be_written_with_it_are_not_lost(full: Any, saving: Saving) -> None:
     saving.behind([settled(1)])
     with pytest.raises(StoreWriteError):
-        await saving.write([task(2)], durable=True)
+        await saving.write(saving.order([Save((task(2),), durable=True)]))
     full.full = False
     await saving.group()
     assert full.written == [settled(1), task(2)]
