@@ -60,10 +60,11 @@ INSTALLING: list[subprocess.Popen[bytes]] = []
 
 
 def begin_to_install(session: nox.Session) -> None:
-    """The real servers and the official conformance runner, once; what is there already is kept."""
+    """The real servers, the proxies and the official conformance runner, once; what is there already is kept."""
     if not INSTALLING:
         python = Path(session.bin) / "python"
-        for command in ([python, "tests/real/install_peers.py"], ["sh", "tests/conformance/install_node.sh"]):
+        scripts = ("tests/conformance/install_node.sh", "tests/real/install_proxies.sh")
+        for command in ([python, "tests/real/install_peers.py"], *(["sh", script] for script in scripts)):
             INSTALLING.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
         atexit.register(lambda: [each.wait() for each in INSTALLING])
 

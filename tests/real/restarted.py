@@ -21,8 +21,11 @@ SERVERS = {
     "sdk1-sse": ("peer-sdk1", "restarted_sdk1.py"),
     "sdk1-json": ("peer-sdk1", "restarted_sdk1.py"),
     "fastmcp4-log": ("peer-fastmcp4", "restarted_fastmcp4.py"),
+    "staged-1.30": ("peer-sdk1", "staged.py"),
+    "staged-2.3": ("peer-fastmcp4", "staged.py"),
 }
-"""With an event log (so that the guard tries to resume), by SSE without one, or by JSON."""
+"""With an event log (so that the guard tries to resume), by SSE without one, or by JSON; those of the staged
+migration."""
 
 
 @define(eq=False)
@@ -44,16 +47,20 @@ class RestartedServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/mcp"
+        return f"http://127.0.0.1:{self.port}/mcp"
 
     @property
-    def _port(self) -> int:
+    def port(self) -> int:
         return int(self._reserved.getsockname()[1])
+
+    async def load(self) -> None:
+        """Start the process that lives are forks of. It imports an SDK, and serves nothing."""
+        if self._process is None:
+            self._process = await self._open()
 
     async def start(self) -> None:
         """Returns when it listens."""
-        if self._process is None:
-            self._process = await self._open()
+        await self.load()
         await self._order(b"start\n", b"STARTED\n")
         self.lives += 1
 
@@ -90,7 +97,7 @@ class RestartedServer:
             raise RuntimeError(f"{python} is missing: run tests/real/install_peers.py")
         env = os.environ | {
             "MCP_KIND": self.name.partition("-")[2],
-            "MCP_PORT": str(self._port),
+            "MCP_PORT": str(self.port),
             "MCP_LEDGER": str(self.folder / "ledger"),
             "MCP_REQUESTS": str(self.folder / "requests"),
             "PYTHONWARNINGS": "ignore",
