@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ _WIRE_ID_RANGE = 2**31
 _WIRE_IDS_EACH = 2**21
 _SPARE_CONNECTIONS = 4
 
+_numbers = count(1)
+"""Name the connections of this process. Not `id()`, which may be that of an earlier one that others still name."""
+
 
 class Connection:
     """One guarded connection: enter it once. Made by `Guard.connect()`."""
@@ -42,6 +46,7 @@ class Connection:
     def __init__(self, guard: Guard, codec: Callable[[], Codec]) -> None:
         self._guard = guard
         self._codec = codec
+        self._number = next(_numbers)
         self._machine: Machine | None = None
         self._heritage: Heritage | None = None
         self._stack = AsyncExitStack()
@@ -102,7 +107,7 @@ class Connection:
             opens_standalone=_can_spare_one(guard._client),
             ends_session=guard._terminate,
             shared=guard._shared,
-            name=id(self),
+            name=self._number,
             has_hook=guard._reconcile is not None,
             heritage=self._heritage,
         )
@@ -159,7 +164,7 @@ class Connection:
         match order:
             case Forward():
                 for other in self._guard._connections:
-                    if id(other) == order.machine and other._shell is not None:
+                    if other._number == order.machine and other._shell is not None:
                         other._shell.feed(Forwarded(order.message))
             case _:
                 assert self._hooks is not None

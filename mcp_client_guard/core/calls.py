@@ -186,7 +186,7 @@ class Calls(Choosing):
             return
         call = self.ledger.by_host_id(request_id)
         if call is None:
-            self.joins -= {host_id for host_id in self.joins if host_id == request_id}
+            self._join_no_more(request_id)
             return
         self._conclude(call)
         if not call.in_flight:
@@ -199,6 +199,12 @@ class Calls(Choosing):
         call.cancelled = ran
         before = "" if ran else NEVER_SENT
         self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
+
+    def _join_no_more(self, request_id: object) -> None:
+        """What the joined call is answered with is not for this request, nor for another under its ID."""
+        for host_id in [host_id for host_id in self.joins if host_id == request_id]:
+            self.joins.discard(host_id)
+            self.shared.leave(self.machine, host_id)
 
     def _conclude(self, call: Call) -> None:
         """What came for this request and is held is its answer, if it must have one now."""
@@ -308,6 +314,7 @@ class Calls(Choosing):
         """The host has left: what is unanswered stays in the ledger as what it is."""
         self._end_trial(at_once=False)
         self.joins.clear()
+        self.shared.leave(self.machine)
         for call in list(self._waiting.values()):
             self._drop(call)
             self._tell_joined(call, Outcome.CANCELLED, f"the host closed the connection{NEVER_SENT}", None)

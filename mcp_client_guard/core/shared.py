@@ -165,6 +165,13 @@ class SharedLedger:
         """The unsafe calls under way, in any connection, with this tool and these arguments."""
         return self._in_flight.get(digest, [])
 
+    def leave(self, machine: int, host_id: str | int | None = None) -> None:
+        """This request of a connection, or all of them, waits no more for the answer to a call that it repeats."""
+        alike = [call for calls in self._in_flight.values() for call in calls]
+        named = [known.call for known in self.names.values() if known.call is not None]
+        for call in (*alike, *named):
+            call.joined[:] = [j for j in call.joined if j[0] != machine or host_id not in (None, j[1])]
+
     def name(self, call_key: str, named: Named) -> None:
         self.names.pop(call_key, None)
         self.names[call_key] = named

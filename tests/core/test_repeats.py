@@ -389,6 +389,21 @@ def test_a_joined_repeat_that_its_host_cancels_is_answered_no_more(process: Proc
     assert two.notify("notifications/cancelled", {"requestId": ["odd"]}) == []
 
 
+def test_an_id_that_is_used_again_gets_nothing_of_what_it_joined_before(one: Connection) -> None:
+    first, other = one.call(n=1).stream_up("1"), one.call(n=2).stream_up("2")
+    first.cut()
+    other.cut()
+    again = one.call(n=1)
+    one.cancel(again)
+    params = {"name": "charge", "arguments": {"n": 2}}
+    message = {"jsonrpc": "2.0", "id": again.host_id, "method": "tools/call", "params": params}
+    assert not of(one.feed(MessageSubmitted(message, {}, "another key")), Post)
+    first.refuse(405)
+    assert [m["id"] for m in delivered(first.refuse(405))] == [first.host_id]
+    other.refuse(405)
+    assert {m["id"] for m in delivered(other.refuse(405))} == {other.host_id, again.host_id}
+
+
 @pytest.mark.parametrize("sent", [True, False])
 def test_cancelling_the_original_answers_the_joined(sent: bool) -> None:
     one = opened(Process())

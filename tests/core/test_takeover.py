@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Ask, EndSession, Get, Post, Save, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, EndSession, Forward, Get, Post, Save, TimerKind
 from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.heritage import end_others, heritage_of, settle_others
 from mcp_client_guard.core.model import (
@@ -311,6 +311,28 @@ def test_a_name_attaches_to_the_call_of_the_dead_process() -> None:
     two.peer(call.stream).refuse(410)
     (answer,) = [m for m in delivered(two.log) if m["id"] == again.host_id]
     assert CallInDoubt.find(answer["result"]) is not None
+
+
+@pytest.mark.parametrize("name", [None, "order-17"])
+def test_an_answer_for_a_repeat_whose_connection_was_closed_is_kept_for_the_next(name: str | None) -> None:
+    one = opened()
+    (one.call() if name is None else one.named(name)).stream_up("1", "2")
+    one.drain(10)
+    process = one.process.killed()
+    two = process.connect()
+    prove(two)
+    three = opened(process)
+    gone = three.call() if name is None else three.named(name)
+    assert not of(gone.actions, Post)
+    three.close()
+    heir = two.peer(process.disk.open_calls[0].wire_id)
+    heir.accept()
+    heir.event("2", heir.progress(2))
+    actions = heir.event("3", heir.result())
+    actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, heir.stream) else []
+    assert not of(actions, Forward)
+    again = two.call() if name is None else two.named(name)
+    assert delivered(again.actions) == [{**heir.result(), "id": again.host_id}]
 
 
 def test_closing_tells_those_who_joined_a_call_that_stays_open() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_client_guard import CallSettled, Outcome, Reinitialized, SessionLost
+from mcp_client_guard import CallSettled, Guard, Outcome, Reinitialized, SessionLost
+from mcp_client_guard._connection import Connection
+from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.ledger import CALL_KEY
 from mcp_client_guard.core.report import NotificationLost, OrphanDropped
 from mcp_client_guard.testing import (
@@ -279,3 +281,10 @@ async def test_headers_of_the_session_go_with_everything_after_initialize() -> N
     assert (first.rpc_method, first.session_id, first.header("mcp-protocol-version")) == ("initialize", None, None)
     assert {(r.session_id, r.header("mcp-protocol-version")) for r in rest} == {("session-A", "2025-11-25")}
     assert isinstance(server, FakeServer)
+
+
+def test_no_connection_has_the_name_of_an_earlier_one() -> None:
+    """Python gives a new object the address, and with it the `id()`, of one that is gone."""
+    guard = Guard("http://127.0.0.1:1/mcp")
+    names = {Connection(guard, plain_codec)._number for _ in range(100)}
+    assert len(names) == 100
