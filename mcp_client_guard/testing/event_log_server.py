@@ -58,6 +58,8 @@ class EventLogServer:
         self.refuse_by_status = refuse_by_status
         self.json_answers = json_answers
         self.retry_ms = retry_ms
+        self.migrated = False
+        """Whether `sse_url` is an endpoint of streamable HTTP, too, and no longer one of the legacy transport."""
         self.work = Work()
         self.resumes: list[Replay | Refusal | Told] = []
         """What every resume was answered with, once that is written (a replay: once it has begun)."""
@@ -112,6 +114,8 @@ class EventLogServer:
         path = urlsplit(request.target).path
         match request.method, path:
             case _, "/mcp":
+                await self._streamable(request, reply)
+            case _, "/sse" if self.migrated:
                 await self._streamable(request, reply)
             case "GET", "/sse":
                 await self._legacy.stream(request, reply)

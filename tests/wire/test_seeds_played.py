@@ -12,15 +12,28 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
+import httpx
 import pytest
+from mcp import ClientSession, types
 
 from mcp_client_guard import Disconnected, Discontinuity, GuardPolicy, OrphanDropped, RefreshSuggested, SessionLost
-from mcp_client_guard.testing import EventLogServer, FakeServer, How, Lie, Reply, Request, Session, SessionStore
+from mcp_client_guard.testing import (
+    EventLogServer,
+    FakeServer,
+    How,
+    Lie,
+    Reply,
+    Request,
+    Session,
+    SessionStore,
+    notification,
+)
 
 from .hosts import (
     LIMIT,
     STOPS_READING,
     Answer,
+    SdkHost,
     Streams,
     events,
     for_ever,
@@ -31,6 +44,8 @@ from .hosts import (
     the_one_in,
     unguarded_host,
 )
+from .raw_client import call as raw_call
+from .raw_client import legacy
 
 pytestmark = [pytest.mark.anyio, STOPS_READING]
 
@@ -142,8 +157,56 @@ def while_away(server: EventLogServer, change: Callable[[Session, str], None]) -
     return server
 
 
-# 000: the drain race. What belongs to the legacy transport of it is in `test_event_log_server` and in the tests
-# of the legacy transport.
+# 000: the drain race.
+
+
+async def test_seed_000_observations_1_to_3_the_sdk_resumes_a_bridged_session_and_waits_for_ever() -> None:
+    """A host that kept session and cursor of the legacy stream has the SDK resume them at the new endpoint (by
+    its `resumption_token`): both are accepted, the stream lives, and the answer never comes."""
+    server = lying(Lie.SHARED_ALLOCATOR)
+    with anyio.fail_after(LIMIT):
+        async with server, httpx.AsyncClient(timeout=LIMIT) as http:
+            async with legacy(server, http) as (reading, url):
+                await http.post(url, json=raw_call(1, "charge"))
+                (answer,) = await reading.next()
+            session_id = url.partition("session_id=")[2]
+            async with bridged_host(server.url, session_id) as host, anyio.create_task_group() as tasks:
+                got: list[Any] = []
+                tasks.start_soon(resume_call, host, str(answer.event_id), got)
+                await server.http.until(lambda: server.resumes)
+                later = notification("notifications/message", level="info", data="later")
+                server.store.sessions[session_id].append("sse-1", later)
+                await host.until(lambda: host.logged == ["later"])
+                assert got == []
+                tasks.cancel_scope.cancel()
+            assert executions(server) == 1
+
+
+@asynccontextmanager
+async def bridged_host(url: str, session_id: str) -> AsyncIterator[SdkHost]:
+    """The SDK's own transport, in a session that another transport has opened."""
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    host = SdkHost()
+    async with (
+        create_mcp_http_client(headers={"mcp-session-id": session_id}) as http,
+        streamable_http_client(url, http_client=http) as streams,
+        ClientSession(streams[0], streams[1], message_handler=host.on_message) as host.session,
+    ):
+        yield host
+
+
+async def resume_call(host: SdkHost, cursor: str, got: list[Any]) -> None:
+    """What an SDK offers to those who kept a cursor."""
+    from mcp.shared.message import ClientMessageMetadata
+
+    params = types.CallToolRequestParams(name="charge", arguments={})
+    request: Any = types.CallToolRequest(method="tools/call", params=params)
+    if isinstance(types.ClientRequest, type):
+        request = types.ClientRequest(request)
+    kept = ClientMessageMetadata(resumption_token=cursor)
+    got.append(await host.session.send_request(request, types.CallToolResult, metadata=kept))
 
 
 async def test_seed_000_observation_3_a_replay_strictly_behind_what_was_sent_skips_the_answer(
