@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from itertools import count
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -29,8 +29,9 @@ from .transports.streamable import StreamableHttp
 if TYPE_CHECKING:
     from ._guard import Guard
 
-call_key_here: ContextVar[str | None] = ContextVar("mcp_client_guard_call_key", default=None)
-"""The name that the host gives to the calls it makes in this context."""
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
+call_keys_here: ContextVar[Mapping[str, str]] = ContextVar("mcp_client_guard_call_keys", default=_NO_NAMES)
+"""The names that the host gives to the calls it makes in this context, by the salt of their Guard."""
 
 _WIRE_ID_RANGE = 2**31
 _WIRE_IDS_EACH = 2**21
@@ -198,12 +199,16 @@ class Connection:
             await tasks.__aexit__(None, None, None)
 
     def _sender(self, codec: Codec) -> Callable[[Any], Any]:
-        shell = self._shell
+        shell, tasks, guard = self._shell, self._tasks, self._guard
         assert shell is not None
+        assert tasks is not None
+        salt = guard._salt
 
         async def send(item: Any) -> None:
             message, headers = codec.decode(item)
-            name = call_key_here.get() if message.get("method") == "tools/call" else None
+            name = call_keys_here.get().get(salt) if message.get("method") == "tools/call" else None
+            if guard._listed and "id" in message:
+                tasks.start_soon(guard._mark_listed)
             await shell.submit(message, headers, name or str(uuid.uuid4()), named=name is not None)
 
         return send

@@ -14,13 +14,13 @@ import anyio
 import anyio.lowlevel
 from attrs import evolve
 
-from ._connection import Connection, call_key_here
+from ._connection import Connection, call_keys_here
 from ._errors import GuardError
 from ._events import Callback, EventCallback, Listener, level_of
 from ._messages import sdk_codec
 from ._reconcile import ReconcileHook
 from .core.heritage import PROCESS_DIED, end_others, heritage_of, settle_others
-from .core.model import CallSettled, Outcome, SessionEnded
+from .core.model import Outcome, OutcomeTold, SessionEnded, Told
 from .core.policy import GuardPolicy
 from .core.report import Event
 from .core.shared import SharedLedger
@@ -114,6 +114,8 @@ class Guard:
         """Sessions of closed connections, by slot and incarnation."""
         self._recovered: set[tuple[int, int, int]] = set()
         """Rows of dead processes, by slot, incarnation and wire ID."""
+        self._listed: list[str] = []
+        """Call keys of what `recovered()` has returned, until the host is seen to have gone on from it."""
 
     def __repr__(self) -> str:
         return f"Guard({http.origin_of(self.url)}, key={self.key!r}, state={self.state!r})"
@@ -144,12 +146,25 @@ class Guard:
         Inside a connection it waits until each has its outcome, the connection is closed, or `call_deadline` is
         over: those whose answer was replayed, or whose task was asked for, are `recovered` and carry their
         `answer`; the others are `in_doubt`, for now where nobody looks for their answer until the next
-        connection.
+        connection. What it returned is said again by the next process, unless the host has sent a request
+        since, or has left.
         """
         for connection in list(self._connections):
             await connection._settled()
         calls = [c for c in await self.calls() if (c.slot, c.incarnation, c.wire_id) in self._recovered]
+        self._listed = [call.call_key for call in calls if call.told is Told.NOBODY]
+        calls = [evolve(c, told=Told.LISTED) if c.told is Told.NOBODY else c for c in calls]
         return [c if c.outcome else evolve(c, outcome=Outcome.IN_DOUBT, reason=PROCESS_DIED) for c in calls]
+
+    async def _mark_listed(self) -> None:
+        """The host has gone on from what `recovered()` returned: the next process need not say it again."""
+        listed, self._listed = self._listed, []
+        if not listed or self._claim is None:
+            return
+        try:
+            await self._claim.write(0, [OutcomeTold(call_key, Told.LISTED) for call_key in listed])
+        except Exception as error:  # it is said again
+            logger.warning("what was told could not be marked: %s", type(error).__name__)
 
     def consent(self, call_key: str) -> None:
         """Allow one repeat of the call in doubt with this key, which would otherwise be refused."""
@@ -168,11 +183,11 @@ class Guard:
         """
         if not name:
             raise ValueError("a call key must not be empty")
-        token = call_key_here.set(name)
+        token = call_keys_here.set({**call_keys_here.get(), self._salt: name})
         try:
             yield
         finally:
-            call_key_here.reset(token)
+            call_keys_here.reset(token)
 
     async def events(self) -> AsyncIterator[Event]:
         """Events from now on. A listener that falls 1,024 behind loses the oldest, which is logged."""
@@ -202,7 +217,9 @@ class Guard:
         self._connections.append(connection)
         async with self._claiming:
             if self._claim is None:
-                claim = await self.store.claim(self.key, origin=http.origin_of(self.url), principal=self.principal)
+                claim = await self.store.claim(
+                    self.key, origin=http.endpoint_of(self.url), principal=self.principal
+                )
                 try:
                     await self._take_over(connection, claim)
                 except BaseException:
@@ -222,17 +239,21 @@ class Guard:
         self._left.clear()
         sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
         before = self._shared
-        self._shared = SharedLedger(self._most_names, before.consents, before.brought, before.found)
-        origin, principal = http.origin_of(self.url), self.principal
+        found = getattr(claim, "found", None) if before.found is None else before.found
+        self._shared = SharedLedger(self._most_names, before.consents, before.brought, found)
+        origin, principal = http.endpoint_of(self.url), self.principal
         # Others' calls are accounted for, and nothing more: neither their answers nor their doubts are ours.
         ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]
         self._shared.restore(ours, time.time(), anyio.current_time())
         heritage = heritage_of(sessions, calls, origin, principal)
-        left = settle_others(calls, heritage)
-        ended = end_others(sessions, heritage, origin, principal, time.time() - _UNUSED_SECONDS)
+        oldest = time.time() - _UNUSED_SECONDS
+        left = settle_others(calls, heritage, origin, principal, oldest)
+        ended = end_others(sessions, heritage, origin, principal, oldest)
         for slot, record in [*left, *ended]:
             await claim.write(slot, [record])
-        self._recovered |= {(slot, r.incarnation, r.wire_id) for slot, r in left if isinstance(r, CallSettled)}
+        settled = {(slot, r.incarnation, r.wire_id) for slot, r in left}
+        listed = [c for c in ours if c.told is Told.NOBODY or (c.slot, c.incarnation, c.wire_id) in settled]
+        self._recovered |= {(call.slot, call.incarnation, call.wire_id) for call in listed}
         if heritage is not None:
             self._recovered |= {(heritage.slot, heir.incarnation, heir.wire_id) for heir in heritage.heirs}
             connection.inherit(heritage)
@@ -254,6 +275,8 @@ class Guard:
         with anyio.CancelScope(shield=True):
             async with self._claiming:
                 if self._connections == [connection] and self._claim is not None:
+                    with anyio.move_on_after(_RELEASE_SECONDS):
+                        await self._mark_listed()
                     claim, self._claim = self._claim, None
                     try:
                         with anyio.move_on_after(_RELEASE_SECONDS):

@@ -18,7 +18,7 @@ from .ledger import (
     meta_of,
 )
 from .listening import is_listen
-from .model import JSON, AnswerDrained, Outcome
+from .model import JSON, AnswerDrained, CallSettled, Outcome
 from .modern import dressed
 from .outcomes import deadline_timer
 from .report import NotificationLost
@@ -272,11 +272,22 @@ class Calls(Choosing):
         if call is not None and call.in_flight:
             self.not_executed(call, "wire", f"the ledger could not be written ({reason})")
             self.streams.abandon_call(wire_id)
+            self._settle_previous(call, reason)
+
+    def _settle_previous(self, call: Call, reason: str) -> None:
+        """This sending has no row on disk: the one before it says what became of the request."""
+        if call.previous is None:
+            return
+        outcome = Outcome.IN_DOUBT if call.repeats else Outcome.NOT_EXECUTED
+        why = f"its next sending could not be written ({reason})"
+        self.out.append(Save((CallSettled(*call.previous, outcome, why),)))
 
     def drained(self, call: Call, message: JSON) -> None:
         """The host has taken the answer to this request."""
-        if call.keeps_answer and not (self.policy.keep_results or call.named):
-            self.out.append(Save((AnswerDrained(call.incarnation, call.wire_id),)))
+        if call.untold:
+            call.untold = False
+            kept = self.policy.keep_results or call.named
+            self.out.append(Save((AnswerDrained(call.incarnation, call.wire_id, kept),)))
         if ends_task(call.method, message):
             self.task_drained(call)
 
@@ -327,5 +338,6 @@ class Calls(Choosing):
                 continue
             ran = self._may_have_run(call)
             outcome = Outcome.IN_DOUBT if ran and not is_listen(call) else Outcome.CANCELLED
+            call.left = outcome is Outcome.IN_DOUBT and call.keeps_answer
             self._settle(call, outcome, "the host closed the connection" + ("" if ran else NEVER_SENT))
         self.session.move(SessionStep.CLOSED)

@@ -12,11 +12,11 @@ from abc import abstractmethod
 
 from attrs import define, field
 
-from .actions import EndSession, Report
+from .actions import EndSession, Report, Save
 from .answers import error_answer
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal, meta_object
-from .model import JSON, Generation
+from .model import JSON, Generation, GenerationFound
 from .report import GenerationChosen
 from .session import session_headers
 from .state import SessionState, SessionStep
@@ -179,7 +179,9 @@ class Choosing(Taking):
 
     def _remember(self, generation: Generation | None) -> None:
         """What is tried first by the next connection to this endpoint."""
-        self.shared.found = generation
+        if self.shared.found is not generation:
+            self.shared.found = generation
+            self.out.append(Save((GenerationFound(generation),)))
 
 
 def _initialize_params(probe: JSON) -> JSON:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from .model import JSON, CallSettled, Outcome, Seen, ServerAnswered, SessionEnded, TaskEnded
+from .model import JSON, CallSettled, Outcome, Seen, ServerAnswered, SessionEnded, TaskEnded, Told
 from .stored import StoredCall, StoredSession
 from .tasks import Task
 
@@ -82,14 +82,21 @@ def heritage_of(
 
 
 def settle_others(
-    calls: Iterable[StoredCall], heritage: Heritage | None
+    calls: Iterable[StoredCall], heritage: Heritage | None, origin: str, principal: str | None, oldest: float
 ) -> list[tuple[int, CallSettled | TaskEnded]]:
-    """Outcomes, by slot, for the open calls that are not in the heritage: other slots, origins and principals."""
+    """Outcomes, by slot, for the open calls outside the heritage.
+
+    Those of another origin or principal are left to whoever comes back for them, unless sent before `oldest`.
+    """
     settled: list[tuple[int, CallSettled | TaskEnded]] = []
     for call in calls:
         if not is_open(call) or (heritage is not None and call.slot == heritage.slot):
             continue
-        settled.append((call.slot, CallSettled(call.incarnation, call.wire_id, Outcome.IN_DOUBT, PROCESS_DIED)))
+        foreign = call.origin is not None and (call.origin, call.principal) != (origin, principal)
+        if foreign and call.sent_at >= oldest:
+            continue
+        row = CallSettled(call.incarnation, call.wire_id, Outcome.IN_DOUBT, PROCESS_DIED, told=Told.NOBODY)
+        settled.append((call.slot, row))
         if call.task_open:
             settled.append((call.slot, TaskEnded(call.incarnation, call.wire_id)))
     return settled

@@ -96,6 +96,14 @@ class Call:
     """It goes on with a call whose last answer asked for input: no repeat of that call, nor of one like it."""
     consented: bool = False
     """It repeats a call in doubt, and may."""
+    previous: tuple[int, int] | None = None
+    """Incarnation and wire ID of the sending before this one."""
+    untold: bool = False
+    """Its outcome is settled, and is to be marked as told once the host has taken it."""
+    heard: bool = False
+    """A repeat that was joined to it has been told what became of it."""
+    left: bool = False
+    """Its host has left before it had an outcome: the next process is told of it."""
     outcome: Outcome | None = None
     cancelled: bool = False
 

@@ -103,6 +103,16 @@ class Outcome(Enum):
     """The server asked for something first: the call goes on with another request, under the same call key."""
 
 
+class Told(Enum):
+    """Who knows the outcome of a ledger row, where somebody must."""
+
+    CALLER = 0
+    """Its caller, or a repeat of it; or nobody has to."""
+    LISTED = 1
+    """`Guard.recovered()` has named it; the first repeat still gets its answer."""
+    NOBODY = 2
+
+
 @frozen
 class SessionOpened:
     """An `initialize` succeeded. The session ID is a credential and stays out of the repr."""
@@ -165,6 +175,7 @@ class CallSettled:
     reason: str
     answer: JSON | None = field(default=None, repr=False)
     """The server's answer, less its ID: kept until `AnswerDrained`."""
+    told: Told = Told.CALLER
 
 
 @frozen
@@ -173,6 +184,30 @@ class AnswerDrained:
 
     incarnation: int
     wire_id: int
+    kept: bool = False
+    """They stay all the same."""
+
+
+@frozen
+class OutcomeTold:
+    """What became of the call of this key is known now, in whichever slot it was."""
+
+    call_key: str
+    told: Told
+
+
+@frozen
+class ConsentSpent:
+    """The one repeat to which a request has brought consent along."""
+
+    call_key: str
+
+
+@frozen
+class GenerationFound:
+    """What last worked at the endpoint; None: what was found works no more."""
+
+    generation: Generation | None
 
 
 @frozen
@@ -219,6 +254,9 @@ Record = (
     | CallSent
     | CallSettled
     | AnswerDrained
+    | OutcomeTold
+    | ConsentSpent
+    | GenerationFound
     | TaskCreated
     | TaskEnded
     | CallRepeated

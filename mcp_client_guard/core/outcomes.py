@@ -12,7 +12,7 @@ from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
 from .clock import Clock
 from .inputs import MessageSubmitted
 from .ledger import Call, Ledger, Own, arguments_digest, to_wire
-from .model import JSON, CallRepeated, CallSent, CallSettled, Outcome
+from .model import JSON, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
 from .modern import as_complete, with_argument
 from .policy import GuardPolicy
 from .report import CallSettled as CallSettledEvent
@@ -48,8 +48,8 @@ class Outcomes(ABC):
 
     # Sending.
 
-    def _post(self, call: Call, delay: Delay = NO_DELAY) -> None:
-        """Write the row of this request, and order its first byte after it."""
+    def _post(self, call: Call, delay: Delay = NO_DELAY, with_row: tuple[Record, ...] = ()) -> None:
+        """Write the row of this request, and what stands or falls with it; and order its first byte after that."""
         if not call.first_wire_id:
             self._set_deadline(call)
         self.ledger.admit(call)
@@ -66,7 +66,7 @@ class Outcomes(ABC):
                 call.named,
             )
             # The row before the Post: no byte of a side-effecting request leaves before it is on disk (S12).
-            self.out.append(Save((row,), durable=call.may_have_side_effects))
+            self.out.append(Save((row, *with_row), durable=call.may_have_side_effects))
             if call.sendings == 1 and call.joined:
                 self.out.append(Save((CallRepeated(call.call_key),) * len(call.joined)))
             self._show(call)
@@ -119,7 +119,7 @@ class Outcomes(ABC):
         """Hand an answer of the guard's own to whoever waits for this request."""
         answer = as_complete(answer) if call.stateless else answer
         if call.host_id is not None:
-            self._deliver({**answer, "id": call.host_id})
+            self._deliver({**answer, "id": call.host_id}, call)
         self._answer_others(call, answer)
 
     def _answer_others(self, call: Call, answer: JSON) -> None:
@@ -127,6 +127,7 @@ class Outcomes(ABC):
         answer = as_complete(answer) if call.stateless else answer
         if call.own is Own.HOOK:
             self.out.append(Reply(call.ticket, answer))
+        call.heard = call.heard or bool(call.joined)
         for machine, host_id in call.joined:
             joined = {**answer, "id": host_id}
             if machine == self.machine:
@@ -149,7 +150,7 @@ class Outcomes(ABC):
 
     def _settle(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         """Give a request its outcome. `answer`: the server's own, or what the hook says it is."""
-        unheard = not call.in_flight or (call.own is Own.HEIR and not call.joined)
+        unheard = not call.in_flight or (call.own is Own.HEIR and not call.joined and not call.heard)
         self.ledger.settle(call, outcome)
         if call.joined:
             self._tell_joined(call, outcome, reason, answer)
@@ -159,7 +160,7 @@ class Outcomes(ABC):
             self.shared.open_round(call.continues)
         if not call.has_row:
             return
-        self._record(call, outcome, reason, answer)
+        self._record(call, outcome, reason, answer, unheard=unheard)
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
         if call.method == "initialize" and self.session.state is SessionState.INITIALIZING:
             if not opened:
@@ -181,9 +182,17 @@ class Outcomes(ABC):
             told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
             self.shared.name(call.call_key, Named(call.digest, None, outcome, answer, told))
 
-    def _record(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
+    def _record(
+        self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None, *, unheard: bool = False
+    ) -> None:
         kept = {k: v for k, v in answer.items() if k != "id"} if answer and call.keeps_answer else None
-        self.out.append(Save((CallSettled(call.incarnation, call.wire_id, outcome, reason, kept),)))
+        joined = call.own is Own.HEIR and not unheard
+        call.untold = not joined and (kept is not None or call.own is Own.HEIR or call.left)
+        told = Told.NOBODY if call.untold else Told.CALLER
+        self.out.append(Save((CallSettled(call.incarnation, call.wire_id, outcome, reason, kept, told),)))
+        self._report_settled(call, outcome, reason, answer)
+
+    def _report_settled(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         told = answer if outcome is Outcome.RECOVERED else None
         self.out.append(
             Report(CallSettledEvent(call.wire_id, call.method, call.tool, call.call_key, outcome, reason, told))
@@ -216,8 +225,8 @@ class Outcomes(ABC):
         """The requests that wait for the session may go on, to whatever awaits them now."""
         ...
 
-    def _deliver(self, message: JSON) -> None:
-        self.streams.deliver(None, message)
+    def _deliver(self, message: JSON, answered: Call | None = None) -> None:
+        self.streams.deliver(None, message, answered)
 
 
 def _stays_in_doubt(call: Call, outcome: Outcome) -> bool:

@@ -12,7 +12,7 @@ from .classify import BUSY, Ran
 from .consent import Consent, consent_to
 from .inputs import Reconciled
 from .ledger import Call, Own, Refusal
-from .model import JSON, Outcome
+from .model import JSON, CallSettled, Outcome
 from .repeats import Repeats
 from .state import SessionState
 from .verdicts import Fail, Resend, Resolve
@@ -203,14 +203,16 @@ class Reconciling(Repeats):
             suspected=False,
             was_taken=False,
             cancelled=False,
+            previous=(old.incarnation, old.wire_id),
         )
         self._stranded.pop(old.first_wire_id, None)
         old.joined.clear()
         self.ledger.settle(old, outcome)
         self.shared.end(old.digest, old)
-        self._post(new, stranded.delay)
-        # Its row first: a process that dies between the two leaves a call in doubt, not one never sent again.
-        self._record(old, outcome, f"{reason}; sent again as {new.wire_id}")
+        reason = f"{reason}; sent again as {new.wire_id}"
+        # Both rows or neither: what was not sent again is still in doubt.
+        self._post(new, stranded.delay, (CallSettled(old.incarnation, old.wire_id, outcome, reason),))
+        self._report_settled(old, outcome, reason)
 
     def reconciled(self, told: Reconciled) -> None:
         """The hook has answered."""

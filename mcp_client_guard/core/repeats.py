@@ -7,7 +7,7 @@ from attrs import define
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .ledger import CONSENT, Call, arguments_digest, meta_of
-from .model import CallRepeated
+from .model import CallRepeated, ConsentSpent, OutcomeTold, Told
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
 from .shared import Doubt, Named
@@ -74,8 +74,13 @@ class Repeats(Outcomes):
 
     def _is_consented(self, call: Call, call_key: str, consent: str | None) -> bool:
         """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
-        always = self.policy.resend_of(call.tool) == "always"
-        return always or self.shared.consented(call_key, by_request=consent == call_key)
+        if self.policy.resend_of(call.tool) == "always":
+            return True
+        brought = consent == call_key
+        consented = self.shared.consented(call_key, by_request=brought)
+        if consented and brought:
+            self.out.append(Save((ConsentSpent(call_key),)))
+        return consented
 
     def _answer_repeat(self, call: Call, doubt: Doubt) -> None:
         if doubt.answer is None:
@@ -84,7 +89,7 @@ class Repeats(Outcomes):
         # Somebody has its answer now: what comes after this is no repeat of it.
         self.shared.resolved(call.digest, doubt.call_key)
         self._answer(call, {"jsonrpc": "2.0", **doubt.answer})
-        self.out.append(Save((CallRepeated(doubt.call_key),)))
+        self.out.append(Save((CallRepeated(doubt.call_key), OutcomeTold(doubt.call_key, Told.CALLER))))
         self.out.append(Report(RepeatJoined(call.tool, doubt.call_key)))
 
     def _refuse_repeat(self, call: Call, told: CallInDoubt) -> None:

@@ -14,7 +14,7 @@ from attrs import define, evolve, field, frozen
 from .answers import CallInDoubt
 from .heritage import PROCESS_DIED
 from .ledger import NEVER_SENT, Call
-from .model import JSON, Generation, Outcome
+from .model import JSON, Generation, Outcome, Told
 from .rounds import Round
 from .stored import StoredCall
 
@@ -130,10 +130,13 @@ class SharedLedger:
             unknown = call.outcome in _UNKNOWN and not reason.endswith(NEVER_SENT)
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
                 self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named))
-            elif call.outcome is Outcome.RECOVERED and call.answer is not None and call.may_have_side_effects:
+            elif _is_unheard(call):
                 self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named, call.answer))
             elif call.outcome in _ANSWERED:
                 self.resolved(call.arguments_digest, call.call_key)
+            if call.consent_spent:
+                self.brought[call.call_key] = None
+                _bound(self.brought)
             if call.named:
                 not_kept = call.outcome in _ANSWERED and call.answer is None
                 if not_kept:
@@ -179,6 +182,12 @@ class SharedLedger:
             oldest = next((key for key, known in self.names.items() if known.call is None), None)
             if oldest is not None:
                 del self.names[oldest]
+
+
+def _is_unheard(call: StoredCall) -> bool:
+    """Whether it has an answer that its caller never had."""
+    answered = call.outcome in _ANSWERED and call.answer is not None
+    return answered and call.told is not Told.CALLER and call.may_have_side_effects and call.method == "tools/call"
 
 
 def _bound(entries: dict[_K, _V]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from .model import JSON, Generation, Outcome, Seen
+from .model import JSON, Generation, Outcome, Seen, Told
 
 
 @frozen
@@ -41,6 +41,10 @@ class StoredCall:
     origin: str | None = None
     """Where it was sent. None: not known, in a row of an earlier version."""
     principal: str | None = None
+    told: Told = Told.CALLER
+    """Who knows the outcome."""
+    consent_spent: bool = False
+    """The consent that a repeat of it brings along was used."""
 
 
 @frozen

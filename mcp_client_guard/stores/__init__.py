@@ -27,7 +27,8 @@ class Claim(Protocol):
 
         `CallSent` and `SessionOpened` add a row, and are refused where that row exists. `CallSettled`
         replaces the outcome of its row, and its answer if it brings one; `AnswerDrained` deletes the answer.
-        `CallRepeated` counts on the newest row of its call key, in any slot. A call goes, in time, once it
+        `CallRepeated` counts on the newest row of its call key, in any slot, and `ConsentSpent` marks it;
+        `OutcomeTold` lowers who is still to be told, in every row of its call key. A call goes, in time, once it
         has an outcome and no open task. `SessionEnded` deletes the session's cursors and answers.
 
         Ignored are: what is said of an unknown row (it was pruned, or its `CallSent` was refused);

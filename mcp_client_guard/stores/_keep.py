@@ -18,7 +18,11 @@ DAY = 86_400.0
 
 @frozen
 class Keep:
-    """What a key's owner prunes to. Only settled calls without open task, and ended sessions, ever go."""
+    """What a key's owner prunes to. Only settled calls without open task, and ended sessions, ever go.
+
+    `calls` holds for those that matter (they may have side effects, or the host has named them) and for the
+    others alike: no number of reads pushes out what a repeat must be known by.
+    """
 
     calls: int
     days: float
@@ -31,6 +35,11 @@ class Keep:
         if not keep_days > 0:
             raise ValueError(f"keep_days must be more than 0, not {keep_days!r}")
         return cls(keep_calls, keep_days)
+
+    @property
+    def most(self) -> int:
+        """Calls that may be found under a key: as many that matter as others."""
+        return 2 * self.calls + self.slack
 
     @property
     def slack(self) -> int:

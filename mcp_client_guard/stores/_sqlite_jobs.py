@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from mcp_client_guard._errors import StoreError
-from mcp_client_guard.core.model import CallSent, Record
+from mcp_client_guard.core.model import CallSent, Generation, Record
 from mcp_client_guard.stores import _sqlite_rows as rows
 from mcp_client_guard.stores._keep import Keep
 from mcp_client_guard.stores._lock import FileLock
@@ -23,6 +23,7 @@ class Ownership:
         self.lock = lock
         self.held = False
         self.epoch = 0
+        self.found: Generation | None = None
         self.sent = 0
         """Calls sent since the last prune."""
 

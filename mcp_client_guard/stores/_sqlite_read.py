@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from mcp_client_guard.core.model import JSON, Generation, Outcome, Seen
+from mcp_client_guard.core.model import JSON, Generation, Outcome, Seen, Told
 from mcp_client_guard.stores import StoredAnswer, StoredCall, StoredSession
 from mcp_client_guard.stores._sqlite_schema import (
     ANSWER_COLUMNS,
@@ -103,6 +103,8 @@ def _call_from_row(row: Mapping[str, Any]) -> StoredCall:
         repeats=_get(row, "repeats", int),
         origin=_get_or_none(row, "origin", str),
         principal=_get_or_none(row, "principal", str),
+        told=_one_of(Told, "untold", _get(row, "untold", int)),
+        consent_spent=bool(_get(row, "consent_spent", int)),
     )
 
 
@@ -171,7 +173,7 @@ def _json(row: Mapping[str, Any], name: str) -> object:
 
 
 T = TypeVar("T")
-E = TypeVar("E", Outcome, Generation)
+E = TypeVar("E", Outcome, Generation, Told)
 
 
 def _get(row: Mapping[str, Any], name: str, kind: type[T]) -> T:
@@ -185,7 +187,7 @@ def _get_or_none(row: Mapping[str, Any], name: str, kind: type[T]) -> T | None:
     return None if row[name] is None else _get(row, name, kind)
 
 
-def _one_of(kind: type[E], name: str, value: str) -> E:
+def _one_of(kind: type[E], name: str, value: object) -> E:
     try:
         return kind(value)
     except ValueError:

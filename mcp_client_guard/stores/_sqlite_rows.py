@@ -15,8 +15,12 @@ from mcp_client_guard.core.model import (
     CallRepeated,
     CallSent,
     CallSettled,
+    ConsentSpent,
     CursorDropped,
     CursorMoved,
+    Generation,
+    GenerationFound,
+    OutcomeTold,
     Record,
     Seen,
     ServerAnswered,
@@ -24,6 +28,7 @@ from mcp_client_guard.core.model import (
     SessionOpened,
     TaskCreated,
     TaskEnded,
+    Told,
     assert_never,
 )
 from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, SERVER_ANSWERS, Keep
@@ -36,6 +41,21 @@ from mcp_client_guard.stores._sqlite_schema import (
 
 _THIS_SESSION = "key = ? AND slot = ? AND incarnation = ?"
 _THIS_CALL = f"{_THIS_SESSION} AND wire_id = ?"
+# `+key` has SQLite look from the end, where the newest row of a call key mostly is, and not by the index.
+_NEWEST = " WHERE id = (SELECT id FROM call WHERE +key = ? AND call_key = ? ORDER BY id DESC LIMIT 1)"
+
+SessionRecord = (
+    CallSent
+    | CallSettled
+    | AnswerDrained
+    | TaskCreated
+    | TaskEnded
+    | CursorMoved
+    | CursorDropped
+    | SessionOpened
+    | SessionEnded
+    | ServerAnswered
+)
 
 
 @frozen
@@ -54,6 +74,13 @@ def take_over(db: sqlite3.Connection, key: str) -> int:
     epoch = epoch_of(db, key)
     assert epoch is not None
     return epoch
+
+
+def found_at(db: sqlite3.Connection, owner: Owner) -> Generation | None:
+    """The generation that last worked at the owner's endpoint; None also if this version knows none such."""
+    found = db.execute("SELECT generation, generation_of FROM owner WHERE key = ?", (owner.key,)).fetchone()
+    generation, endpoint = found or (None, None)
+    return next((g for g in Generation if endpoint == owner.origin and g.value == generation), None)
 
 
 def epoch_of(db: sqlite3.Connection, key: str) -> int | None:
@@ -78,30 +105,54 @@ def without_drained_answers(records: Sequence[Record]) -> Iterable[Record]:
     drained: set[tuple[int, int]] = set()
     kept: list[Record] = []
     for record in reversed(records):
-        if isinstance(record, AnswerDrained):
+        if isinstance(record, AnswerDrained) and not record.kept:
             drained.add((record.incarnation, record.wire_id))
         elif isinstance(record, CallSettled) and (record.incarnation, record.wire_id) in drained:
-            record = evolve(record, answer=None)
+            record = evolve(record, answer=None, told=Told.CALLER)
         kept.append(record)
     return reversed(kept)
 
 
 def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: float) -> None:
-    if isinstance(record, CallRepeated):
-        _count_repeat(db, owner.key, record.call_key)
-        return
+    match record:
+        case CallRepeated():
+            _count_repeat(db, owner.key, record.call_key)
+        case OutcomeTold():
+            _tell(db, owner.key, record)
+        case ConsentSpent():
+            db.execute("UPDATE call SET consent_spent = 1" + _NEWEST, (owner.key, record.call_key))
+        case GenerationFound():
+            generation = record.generation and record.generation.value
+            found = (generation, owner.origin, owner.key)
+            db.execute("UPDATE owner SET generation = ?, generation_of = ? WHERE key = ?", found)
+        case _:
+            _keep_of_session(db, owner, slot, record, now)
+
+
+def _keep_of_session(db: sqlite3.Connection, owner: Owner, slot: int, record: SessionRecord, now: float) -> None:
     session = (owner.key, slot, record.incarnation)
     match record:
         case CallSent():
             _add_call(db, owner, slot, record, now)
         case CallSettled():
             db.execute(
-                "UPDATE call SET outcome = ?, reason = ?, settled_at = ?, answer = coalesce(?, answer)"
+                "UPDATE call SET outcome = ?, reason = ?, settled_at = ?, answer = coalesce(?, answer), untold = ?"
                 f" WHERE {_THIS_CALL}",
-                (record.outcome.value, record.reason, now, _text(record.answer), *session, record.wire_id),
+                (
+                    record.outcome.value,
+                    record.reason,
+                    now,
+                    _text(record.answer),
+                    record.told.value,
+                    *session,
+                    record.wire_id,
+                ),
             )
         case AnswerDrained():
-            db.execute(f"UPDATE call SET answer = NULL WHERE {_THIS_CALL}", (*session, record.wire_id))
+            answer = "answer" if record.kept else "NULL"
+            db.execute(
+                f"UPDATE call SET untold = 0, answer = {answer} WHERE {_THIS_CALL}", (*session, record.wire_id)
+            )
         case TaskCreated():
             db.execute(
                 f"UPDATE call SET task_id = ?, task_is_extension = ?, task_open = 1 WHERE {_THIS_CALL}",
@@ -150,7 +201,8 @@ def _add_call(db: sqlite3.Connection, owner: Owner, slot: int, sent: CallSent, n
     )
     try:
         db.execute(
-            f"INSERT INTO call ({CALL_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL,?,NULL,0,0,0,NULL,?,?)",
+            f"INSERT INTO call ({CALL_COLUMNS})"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL,?,NULL,0,0,0,NULL,?,?,0,0)",
             row,
         )
     except sqlite3.IntegrityError:
@@ -178,11 +230,14 @@ def _add_session(db: sqlite3.Connection, owner: Owner, slot: int, opened: Sessio
 
 
 def _count_repeat(db: sqlite3.Connection, key: str, call_key: str) -> None:
-    """On the newest row; `+key` has SQLite look from the end, where it mostly is, and not by the index."""
+    db.execute("UPDATE call SET repeats = repeats + 1" + _NEWEST, (key, call_key))
+
+
+def _tell(db: sqlite3.Connection, key: str, told: OutcomeTold) -> None:
+    """Few rows are untold: they have an index of their own."""
     db.execute(
-        "UPDATE call SET repeats = repeats + 1 WHERE id ="
-        " (SELECT id FROM call WHERE +key = ? AND call_key = ? ORDER BY id DESC LIMIT 1)",
-        (key, call_key),
+        "UPDATE call SET untold = min(untold, ?) WHERE key = ? AND untold AND call_key = ?",
+        (told.told.value, key, told.call_key),
     )
 
 
@@ -207,8 +262,10 @@ def forget(db: sqlite3.Connection, key: str, call_key: str) -> int:
 def prune(db: sqlite3.Connection, key: str, limits: Keep, now: float) -> None:
     """Let go of settled calls and ended sessions beyond the limits, oldest first. Open ones stay."""
     oldest = limits.oldest(now)
+    settled = "settled_at IS NOT NULL AND NOT task_open"
     for table, finished, finished_at, number in (
-        ("call", "settled_at IS NOT NULL AND NOT task_open", "settled_at", limits.calls),
+        ("call", f"{settled} AND (may_have_side_effects OR named)", "settled_at", limits.calls),
+        ("call", f"{settled} AND NOT (may_have_side_effects OR named)", "settled_at", limits.calls),
         ("session", "ended_at IS NOT NULL", "ended_at", ENDED_SESSIONS),
     ):
         db.execute(

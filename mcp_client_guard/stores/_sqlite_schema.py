@@ -5,18 +5,19 @@ from __future__ import annotations
 import sqlite3
 
 APPLICATION_ID = 0x4D436731  # "MCg1"
-VERSION = 3
+VERSION = 4
 
 # Columns are only ever added at the end, so that a file brought up to date is like a new one.
 SCHEMA = (
-    "CREATE TABLE owner (key TEXT PRIMARY KEY, epoch INTEGER NOT NULL, slots INTEGER NOT NULL)",
+    "CREATE TABLE owner (key TEXT PRIMARY KEY, epoch INTEGER NOT NULL, slots INTEGER NOT NULL,"
+    " generation TEXT, generation_of TEXT)",
     "CREATE TABLE call (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
     " incarnation INTEGER NOT NULL, wire_id INTEGER NOT NULL, method TEXT NOT NULL, tool TEXT,"
     " call_key TEXT NOT NULL, arguments_digest BLOB NOT NULL, may_have_side_effects INTEGER NOT NULL,"
     " sent_at REAL NOT NULL, outcome TEXT, reason TEXT, settled_at REAL,"
     " named INTEGER NOT NULL DEFAULT 0, task_id TEXT, task_is_extension INTEGER NOT NULL DEFAULT 0,"
     " task_open INTEGER NOT NULL DEFAULT 0, repeats INTEGER NOT NULL DEFAULT 0, answer TEXT,"
-    " origin TEXT, principal TEXT,"
+    " origin TEXT, principal TEXT, untold INTEGER NOT NULL DEFAULT 0, consent_spent INTEGER NOT NULL DEFAULT 0,"
     " UNIQUE (key, slot, incarnation, wire_id))",
     "CREATE TABLE session (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
     " incarnation INTEGER NOT NULL, generation TEXT NOT NULL, origin TEXT NOT NULL, principal TEXT,"
@@ -29,6 +30,7 @@ SCHEMA = (
     "CREATE TABLE answer (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
     " incarnation INTEGER NOT NULL, request TEXT NOT NULL, digest BLOB NOT NULL, answer TEXT NOT NULL,"
     " UNIQUE (key, slot, incarnation, request))",
+    "CREATE INDEX call_untold ON call (key, call_key) WHERE untold",
 )
 
 _FROM_1_TO_2 = (
@@ -39,7 +41,7 @@ _FROM_1_TO_2 = (
     "ALTER TABLE call ADD COLUMN repeats INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE call ADD COLUMN answer TEXT",
     "ALTER TABLE cursor ADD COLUMN moved_at REAL NOT NULL DEFAULT 0",
-    SCHEMA[-1],
+    next(statement for statement in SCHEMA if "TABLE answer" in statement),
 )
 _FROM_2_TO_3 = (
     "ALTER TABLE call ADD COLUMN origin TEXT",
@@ -48,10 +50,18 @@ _FROM_2_TO_3 = (
     "UPDATE call SET (origin, principal) = (SELECT origin, principal FROM session"
     " WHERE session.key = call.key AND session.slot = call.slot LIMIT 1)",
 )
-STEPS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3}
+_FROM_3_TO_4 = (
+    "ALTER TABLE owner ADD COLUMN generation TEXT",
+    "ALTER TABLE owner ADD COLUMN generation_of TEXT",
+    "ALTER TABLE call ADD COLUMN untold INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE call ADD COLUMN consent_spent INTEGER NOT NULL DEFAULT 0",
+    SCHEMA[-1],
+)
+STEPS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3, 3: _FROM_3_TO_4}
 """By the version that each begins with: what makes the next one of it."""
 
-OWNER_COLUMNS = "key, epoch, slots"
+_OWNER_1 = "key, epoch, slots"
+OWNER_COLUMNS = f"{_OWNER_1}, generation, generation_of"
 SESSION_COLUMNS = (
     "key, slot, incarnation, generation, origin, principal, session_id, protocol_version,"
     " initialize_params, initialize_result, opened_at, ended_at, end_reason"
@@ -63,24 +73,32 @@ _CALL_1 = (
 )
 _CURSOR_1 = "key, slot, incarnation, stream, trail"
 _CALL_2 = f"{_CALL_1}, named, task_id, task_is_extension, task_open, repeats, answer"
-CALL_COLUMNS = f"{_CALL_2}, origin, principal"
+_CALL_3 = f"{_CALL_2}, origin, principal"
+CALL_COLUMNS = f"{_CALL_3}, untold, consent_spent"
 CURSOR_COLUMNS = f"{_CURSOR_1}, moved_at"
 
 _TABLES = {
     1: {
-        "owner": OWNER_COLUMNS,
+        "owner": _OWNER_1,
         "call": f"id, {_CALL_1}",
         "session": f"id, {SESSION_COLUMNS}",
         "cursor": _CURSOR_1,
     },
     2: {
-        "owner": OWNER_COLUMNS,
+        "owner": _OWNER_1,
         "call": f"id, {_CALL_2}",
         "session": f"id, {SESSION_COLUMNS}",
         "cursor": CURSOR_COLUMNS,
         "answer": f"id, {ANSWER_COLUMNS}",
     },
     3: {
+        "owner": _OWNER_1,
+        "call": f"id, {_CALL_3}",
+        "session": f"id, {SESSION_COLUMNS}",
+        "cursor": CURSOR_COLUMNS,
+        "answer": f"id, {ANSWER_COLUMNS}",
+    },
+    4: {
         "owner": OWNER_COLUMNS,
         "call": f"id, {CALL_COLUMNS}",
         "session": f"id, {SESSION_COLUMNS}",

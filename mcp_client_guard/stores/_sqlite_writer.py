@@ -194,6 +194,7 @@ class Writer:
         try:
             with self._transaction(FULL) as db:
                 ownership.epoch = rows.take_over(db, ownership.key)
+                ownership.found = rows.found_at(db, ownership.owner)
         except BaseException:
             ownership.lock.release(unlink=True)
             raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from attrs import define, evolve, field
 
@@ -15,9 +16,13 @@ from mcp_client_guard.core.model import (
     CallRepeated,
     CallSent,
     CallSettled,
+    ConsentSpent,
     CursorDropped,
     CursorMoved,
+    Generation,
+    GenerationFound,
     Outcome,
+    OutcomeTold,
     Record,
     Seen,
     ServerAnswered,
@@ -25,6 +30,7 @@ from mcp_client_guard.core.model import (
     SessionOpened,
     TaskCreated,
     TaskEnded,
+    Told,
     assert_never,
 )
 from mcp_client_guard.stores import StoredAnswer, StoredCall, StoredSession
@@ -40,7 +46,8 @@ class MemoryStore:
     meaning here. Writing never gives the event loop a turn.
 
     Args:
-        keep_calls: settled calls kept under each key; open ones are always kept.
+        keep_calls: settled calls kept under each key, of those that may have side effects or are named and of the
+            others; open ones are always kept.
         keep_days: age in days after which settled calls and ended sessions go.
     """
 
@@ -52,7 +59,7 @@ class MemoryStore:
     @property
     def most_calls(self) -> int:
         """Settled calls that may be found under a key."""
-        return self._keep.calls + self._keep.slack
+        return self._keep.most
 
     def __repr__(self) -> str:
         return f"<MemoryStore of {len(self._ledgers)} keys>"
@@ -94,6 +101,11 @@ class MemoryClaim:
         self._origin = origin
         self._principal = principal
 
+    @property
+    def found(self) -> Generation | None:
+        """The generation that last worked at this endpoint."""
+        return self._ledger.found.get(self._origin)
+
     async def new_slot(self) -> int:
         """A slot number never used before under this key."""
         ledger = self._owned()
@@ -107,7 +119,8 @@ class MemoryClaim:
         now = time.time()
         for record in records:
             ledger.keep(slot, record, now, self._origin, self._principal)
-        if ledger.finished > ledger.limits.calls + ledger.limits.slack:
+        ledger.unpruned += sum(isinstance(record, CallSent) for record in records)
+        if ledger.unpruned >= ledger.limits.slack:
             ledger.prune(now)
 
     async def forget(self, call_key: str) -> int:
@@ -130,6 +143,7 @@ class _Call:
 
     __slots__ = (
         "answer",
+        "consent_spent",
         "key",
         "origin",
         "outcome",
@@ -142,6 +156,7 @@ class _Call:
         "slot",
         "task",
         "task_open",
+        "told",
     )
 
     def __init__(
@@ -160,6 +175,13 @@ class _Call:
         self.task: TaskCreated | None = None
         self.task_open = False
         self.repeats = 0
+        self.told = Told.CALLER
+        self.consent_spent = False
+
+    @property
+    def matters(self) -> bool:
+        """Whether a repeat of it may have to be known: no number of reads pushes it out."""
+        return self.sent.may_have_side_effects or self.sent.named
 
     @property
     def finished(self) -> bool:
@@ -170,10 +192,13 @@ class _Call:
         match record:
             case CallSettled():
                 self.outcome, self.reason, self.settled_at = record.outcome, record.reason, now
+                self.told = record.told
                 if record.answer is not None:
                     self.answer = record.answer
             case AnswerDrained():
-                self.answer = None
+                self.told = Told.CALLER
+                if not record.kept:
+                    self.answer = None
             case TaskCreated():
                 self.task = record
                 self.task_open = True
@@ -206,6 +231,8 @@ class _Call:
             repeats=self.repeats,
             origin=self.origin,
             principal=self.principal,
+            told=self.told,
+            consent_spent=self.consent_spent,
         )
 
 
@@ -253,8 +280,10 @@ class _Ledger:
         self.limits = limits
         self.owner: MemoryClaim | None = None
         self.slots = 0
-        self.finished = 0
-        """Calls that may be pruned."""
+        self.found: dict[str, Generation] = {}
+        """By endpoint."""
+        self.unpruned = 0
+        """Calls sent since the last prune."""
         self.calls: dict[tuple[int, int, int], _Call] = {}
         self.sessions: dict[tuple[int, int], _Session] = {}
 
@@ -281,7 +310,17 @@ class _Ledger:
             case CallSettled() | AnswerDrained() | TaskCreated() | TaskEnded():
                 self._learn(slot, record, now)
             case CallRepeated():
-                self._repeated(record.call_key)
+                for newest in self._newest(record.call_key):
+                    newest.repeats += 1
+            case ConsentSpent():
+                for newest in self._newest(record.call_key):
+                    newest.consent_spent = True
+            case OutcomeTold():
+                for known in self.calls.values():
+                    if known.sent.call_key == record.call_key:
+                        known.told = min(known.told, record.told, key=lambda told: told.value)
+            case GenerationFound():
+                self._found(origin, record.generation)
             case CursorMoved():
                 if session := self._open_session(slot, record.incarnation):
                     session.move(record, now)
@@ -302,12 +341,13 @@ class _Ledger:
 
     def prune(self, now: float) -> None:
         """Let go of finished calls and ended sessions beyond the limits, oldest first."""
-        oldest, surplus = self.limits.oldest(now), self.finished - self.limits.calls
-        for call_id, call in list(self.calls.items()):
-            if call.finished and (surplus > 0 or (call.settled_at or 0.0) < oldest):
-                del self.calls[call_id]
-                self.finished -= 1
-                surplus -= 1
+        self.unpruned, oldest = 0, self.limits.oldest(now)
+        finished = [(call_id, call) for call_id, call in self.calls.items() if call.finished]
+        for matters in (True, False):
+            alike = [(call_id, call) for call_id, call in finished if call.matters is matters]
+            for left, (call_id, call) in zip(range(len(alike), 0, -1), alike, strict=True):
+                if left > self.limits.calls or (call.settled_at or 0.0) < oldest:
+                    del self.calls[call_id]
         ended = [(at, row.record.ended_at) for at, row in self.sessions.items() if row.record.ended_at]
         for position, (session_id, ended_at) in enumerate(ended):
             if position < len(ended) - ENDED_SESSIONS or ended_at < oldest:
@@ -323,21 +363,24 @@ class _Ledger:
     def forget(self, call_key: str) -> int:
         found = [call_id for call_id, call in self.calls.items() if call.sent.call_key == call_key]
         for call_id in found:
-            self.finished -= self.calls.pop(call_id).finished
+            del self.calls[call_id]
         return len(found)
 
     def _learn(self, slot: int, record: CallSettled | AnswerDrained | TaskCreated | TaskEnded, now: float) -> None:
         call = self.calls.get((slot, record.incarnation, record.wire_id))
         if call is not None:
-            before = call.finished
             call.learn(record, now)
-            self.finished += call.finished - before
 
-    def _repeated(self, call_key: str) -> None:
-        for call in reversed(self.calls.values()):
-            if call.sent.call_key == call_key:
-                call.repeats += 1
-                return
+    def _newest(self, call_key: str) -> Iterable[_Call]:
+        """The newest row of this call key, if there is one."""
+        alike = (call for call in reversed(self.calls.values()) if call.sent.call_key == call_key)
+        return islice(alike, 1)
+
+    def _found(self, origin: str, generation: Generation | None) -> None:
+        if generation is None:
+            self.found.pop(origin, None)
+        else:
+            self.found[origin] = generation
 
     def _open_session(self, slot: int, incarnation: int) -> _Session | None:
         session = self.sessions.get((slot, incarnation))

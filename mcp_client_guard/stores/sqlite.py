@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from mcp_client_guard._errors import StoreError
-from mcp_client_guard.core.model import Record
+from mcp_client_guard.core.model import Generation, Record
 from mcp_client_guard.stores import StoredCall, StoredSession
 from mcp_client_guard.stores import _sqlite_file as files
 from mcp_client_guard.stores import _sqlite_jobs as jobs
@@ -38,7 +38,8 @@ class SQLiteStore:
 
     Args:
         path: of the file, whose directory exists; symbolic links are refused.
-        keep_calls: settled calls kept under each key; open ones are always kept.
+        keep_calls: settled calls kept under each key, of those that may have side effects or are named and of the
+            others; open ones are always kept.
         keep_days: age in days after which settled calls and ended sessions go.
     """
 
@@ -52,7 +53,7 @@ class SQLiteStore:
     @property
     def most_calls(self) -> int:
         """Settled calls that may be found under a key."""
-        return self._keep.calls + self._keep.slack
+        return self._keep.most
 
     def __repr__(self) -> str:
         return f"SQLiteStore({self._path!r})"
@@ -89,6 +90,11 @@ class SQLiteClaim:
 
     def __repr__(self) -> str:
         return f"<SQLiteClaim of {self._ownership.key!r}>"
+
+    @property
+    def found(self) -> Generation | None:
+        """The generation that last worked at this endpoint, when the key was claimed."""
+        return self._ownership.found
 
     async def new_slot(self) -> int:
         """A slot number never used before under this key."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from email.utils import parsedate_to_datetime
+from hashlib import blake2b
 from time import time
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -78,6 +79,13 @@ def origin_of(url: Any) -> str:
     parsed = httpx.URL(str(url))
     port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme, 0)
     return f"{parsed.scheme}://{parsed.host}:{port}"
+
+
+def endpoint_of(url: str) -> str:
+    """What a stored session is bound to: origin and path; of a query, which may hold a secret, only a digest."""
+    parsed = httpx.URL(url)
+    query = f"?#{blake2b(parsed.query, digest_size=8).hexdigest()}" if parsed.query else ""
+    return f"{origin_of(url)}{parsed.path}{query}"
 
 
 def can_have_written(error: BaseException) -> bool:

@@ -19,6 +19,7 @@ from mcp_client_guard.core.model import (
     Record,
     SessionEnded,
     SessionOpened,
+    Told,
 )
 from mcp_client_guard.core.report import Event, StoreFailed
 from mcp_client_guard.stores import Claim
@@ -123,7 +124,7 @@ class Saving:
         """Write this batch, and all that waits.
 
         What cannot be written waits again, in its order, until the disk heals; but not the row of a call, which
-        is not sent without it.
+        is not sent without it, nor what is written with it.
         """
         del self._ordered[batch.serial]
         wanted = dict(sorted({**self._take(), **batch.own}.items()))
@@ -133,8 +134,9 @@ class Saving:
                 self._is_told = False
         except BaseException as error:
             if is_theirs(error):
-                rows = {number for number, record in batch.own.items() if isinstance(record, CallSent)}
-                self._wait_again({n: record for n, record in wanted.items() if n not in rows})
+                # What is written with a call's row, the end of its sending before, stands or falls with it.
+                fallen = {n for n, record in batch.own.items() if isinstance(record, (CallSent, CallSettled))}
+                self._wait_again({n: record for n, record in wanted.items() if n not in fallen})
             raise
         finally:
             self._under_way.remove(batch.serial)
@@ -189,10 +191,10 @@ def _compact(unsaved: dict[int, Record]) -> dict[int, Record]:
             if (record.incarnation, record.stream) in moved:
                 continue
             moved.add((record.incarnation, record.stream))
-        elif isinstance(record, AnswerDrained):
+        elif isinstance(record, AnswerDrained) and not record.kept:
             drained.add((record.incarnation, record.wire_id))
         elif isinstance(record, CallSettled) and (record.incarnation, record.wire_id) in drained:
-            record = evolve(record, answer=None)
+            record = evolve(record, answer=None, told=Told.CALLER)
         if len(kept) < _MOST_UNSAVED or isinstance(record, (SessionOpened, SessionEnded)):
             kept[number] = record
     return dict(reversed(kept.items()))

@@ -17,14 +17,19 @@ from mcp_client_guard.core.model import (
     CallRepeated,
     CallSent,
     CallSettled,
+    ConsentSpent,
     CursorDropped,
     CursorMoved,
+    Generation,
+    GenerationFound,
+    OutcomeTold,
     Record,
     ServerAnswered,
     SessionEnded,
     SessionOpened,
     TaskCreated,
     TaskEnded,
+    Told,
     assert_never,
 )
 from mcp_client_guard.core.policy import GuardPolicy
@@ -56,6 +61,7 @@ class Disk:
     principal: str | None = None
     calls: dict[tuple[int, int, int], StoredCall] = field(factory=dict)
     sessions: dict[tuple[int, int], StoredSession] = field(factory=dict)
+    found: Generation | None = None
 
     def write(self, slot: int, records: Sequence[Record], durable: bool, at: float) -> None:
         self.writes.append(Write(slot, tuple(records), durable, at))
@@ -147,15 +153,21 @@ class Disk:
                     False,
                     False,
                     0,
+                    self.origin,
+                    self.principal,
                 )
                 self._session(slot, record, last_used_at=at)
             case CallSettled():
                 call = self._call(slot, record)
                 answer = call.answer if record.answer is None else record.answer
                 changed = {"outcome": record.outcome, "reason": record.reason, "settled_at": at}
-                self._change(call, **changed, answer=answer)
+                self._change(call, **changed, answer=answer, told=record.told)
             case AnswerDrained():
-                self._change(self._call(slot, record), answer=None)
+                call = self._call(slot, record)
+                self._change(call, answer=call.answer if record.kept else None, told=Told.CALLER)
+            case OutcomeTold():
+                for call in [c for c in self.calls.values() if c.call_key == record.call_key]:
+                    self._change(call, told=min(call.told, record.told, key=lambda told: told.value))
             case TaskCreated():
                 call = self._call(slot, record)
                 self._change(call, task_id=record.task_id, task_is_extension=record.is_extension, task_open=True)
@@ -164,6 +176,11 @@ class Disk:
             case CallRepeated():
                 call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
                 self._change(call, repeats=call.repeats + 1)
+            case ConsentSpent():
+                call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
+                self._change(call, consent_spent=True)
+            case GenerationFound():
+                self.found = record.generation
             case _:  # pragma: no cover
                 assert_never(record)
 
@@ -299,7 +316,7 @@ class Process:
         rows = list(disk.calls.values())
         new.shared.restore(rows, WALL + now, now)
         new.heritage = disk.heritage()
-        for slot, record in settle_others(rows, new.heritage):
+        for slot, record in settle_others(rows, new.heritage, ORIGIN, None, 0.0):
             disk.write(slot, (record,), False, now)
         return new
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from mcp_client_guard.core.actions import Action, Ask, EndSession, Forward, Get, Post, Save, TimerKind
 from mcp_client_guard.core.answers import CallInDoubt
@@ -574,7 +575,7 @@ def test_the_slot_used_last_is_offered_and_the_calls_of_others_are_in_doubt() ->
     heritage = process.disk.heritage()
     assert heritage is not None
     assert (heritage.slot, len(heritage.heirs)) == (first.slot, 2)
-    settled = settle_others(process.disk.calls.values(), heritage)
+    settled = settle_others(process.disk.calls.values(), heritage, ORIGIN, None, 0.0)
     assert [(slot, r.wire_id) for slot, r in settled] == [(second.slot, max(second.orders))]
     assert process.killed().disk.heritage() == heritage
 
@@ -584,13 +585,13 @@ def test_another_slot_s_task_is_over_with_its_process() -> None:
     opened(process).call().answer({"task": {"taskId": "t"}})
     process.now += 10
     opened(process).call("other")
-    settled = settle_others(process.disk.calls.values(), process.disk.heritage())
+    settled = settle_others(process.disk.calls.values(), process.disk.heritage(), ORIGIN, None, 0.0)
     assert [type(record) for _, record in settled] == [CallSettled, TaskEnded]
     assert not [c for c in process.killed().disk.open_calls if c.slot == 1]
 
 
 @pytest.mark.parametrize(("origin", "principal"), [("https://elsewhere", None), (ORIGIN, "somebody")])
-def test_nothing_of_another_origin_or_principal_is_used_but_its_calls_are_accounted_for(
+def test_nothing_of_another_origin_or_principal_is_used_and_its_calls_wait_for_their_own(
     origin: str, principal: str | None
 ) -> None:
     disk = opened().process.disk
@@ -598,7 +599,10 @@ def test_nothing_of_another_origin_or_principal_is_used_but_its_calls_are_accoun
     one.call()
     calls = list(disk.calls.values())
     assert heritage_of(disk.sessions.values(), calls, origin, principal) is None
-    assert len(settle_others(calls, None)) == len(disk.open_calls)
+    assert settle_others(calls, None, origin, principal, 0.0) == []
+    assert len(settle_others(calls, None, origin, principal, WALL * 2)) == len(disk.open_calls), "but not for ever"
+    unknown = [evolve(call, origin=None) for call in calls]
+    assert len(settle_others(unknown, None, origin, principal, 0.0)) == len(disk.open_calls)
 
 
 def test_an_ended_session_or_one_without_an_id_is_not_offered() -> None:
@@ -618,7 +622,7 @@ def test_an_ended_session_or_one_without_an_id_is_not_offered() -> None:
 
 def test_an_empty_disk_leaves_nothing() -> None:
     assert Process().disk.heritage() is None
-    assert settle_others([], None) == []
+    assert settle_others([], None, ORIGIN, None, 0.0) == []
 
 
 def test_a_host_that_opens_no_session_leaves_the_dead_process_s_calls_in_doubt_at_once() -> None:

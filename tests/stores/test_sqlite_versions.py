@@ -47,7 +47,7 @@ def version(path: Path) -> int:
 @pytest.mark.anyio
 async def test_a_file_of_version_1_is_brought_up_to_date_with_all_that_it_held(first: Path) -> None:
     await (await claimed(first)).release()
-    assert version(first) == 3
+    assert version(first) == schema.VERSION
     unknown, known = await SQLiteStore(first).calls()
     assert (unknown.call_key, unknown.sent_at, unknown.outcome) == ("key-1", 4e9 + 5, None)
     assert (known.call_key, known.outcome, known.settled_at) == ("key-2", Outcome.COMPLETED, 4e9 + 7)
@@ -80,14 +80,14 @@ async def test_a_step_that_fails_leaves_the_file_as_it_was(first: Path, monkeypa
             await claimed(first)
     assert (layout(first), version(first)) == (before, 1)
     await (await claimed(first)).release()
-    assert version(first) == 3
+    assert version(first) == schema.VERSION
 
 
 @pytest.mark.anyio
 async def test_reading_does_not_bring_a_file_up_to_date(first: Path) -> None:
     before = first.read_bytes()
     for read in (SQLiteStore(first).calls, SQLiteStore(first).sessions):
-        with pytest.raises(StoreError, match="has version 1: the next Guard that uses it makes it 3") as refused:
+        with pytest.raises(StoreError, match="has version 1: the next Guard that uses it makes it 4") as refused:
             await read()
         assert type(refused.value) is StoreError
     assert first.read_bytes() == before
@@ -108,23 +108,23 @@ async def test_a_version_that_stands_in_the_log_alone_is_known(first: Path, tmp_
     assert int.from_bytes(left.read_bytes()[60:64], "big") == 1
     assert len(await SQLiteStore(left).calls()) == 2
     await (await claimed(left)).release()
-    assert (layout(left), version(left)) == (layout(first), 3)
+    assert (layout(left), version(left)) == (layout(first), schema.VERSION)
 
 
 @pytest.mark.anyio
 async def test_a_newer_version_that_stands_in_the_log_alone_is_refused(first: Path) -> None:
     with closing(sqlite3.connect(first)) as newer:
-        newer.execute("PRAGMA user_version = 4")
+        newer.execute("PRAGMA user_version = 5")
         assert int.from_bytes(first.read_bytes()[60:64], "big") == 1
-        with pytest.raises(StoreDamaged, match="has version 4, and this package knows 3"):
+        with pytest.raises(StoreDamaged, match="has version 5, and this package knows 4"):
             await claimed(first)
-        with pytest.raises(StoreDamaged, match="has version 4, and this package knows 3"):
+        with pytest.raises(StoreDamaged, match="has version 5, and this package knows 4"):
             await SQLiteStore(first).calls()
     assert "answer" not in layout(first)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("number", [0, -1, 4])
+@pytest.mark.parametrize("number", [0, -1, 5])
 async def test_a_version_that_never_was_is_refused(first: Path, number: int) -> None:
     with closing(sqlite3.connect(first)) as db:
         db.execute(f"PRAGMA user_version = {number}")

@@ -1,0 +1,173 @@
+"""Who has been told what became of a call: an outcome that nobody has heard outlives the process that gave it."""
+
+from __future__ import annotations
+
+from mcp_client_guard.core.actions import Post, Save
+from mcp_client_guard.core.inputs import SaveFailed
+from mcp_client_guard.core.model import CallSent, CallSettled, ConsentSpent, Outcome, OutcomeTold, Told
+from mcp_client_guard.core.stored import StoredCall
+from mcp_client_guard.core.verdicts import Resend, Resolve
+from tests.core.driver import delivered, in_doubt, of, outcomes, records
+from tests.core.scenes import Connection, Process, prove
+
+
+def opened(process: Process | None = None) -> Connection:
+    one = (process or Process()).connect()
+    one.opened()
+    return one
+
+
+def after(one: Connection) -> Connection:
+    """The next process, which goes on with the session."""
+    two = one.process.killed().connect()
+    prove(two)
+    return two
+
+
+def charge(one: Connection) -> StoredCall:
+    """The newest row of the unsafe call."""
+    return [call for call in one.process.disk.calls.values() if call.tool == "charge"][-1]
+
+
+def test_an_answer_is_told_once_the_host_has_taken_it() -> None:
+    one = opened()
+    one.call().answer()
+    assert (charge(one).told, charge(one).answer is None) == (Told.NOBODY, False)
+    one.drain(10)
+    assert (charge(one).told, charge(one).answer) == (Told.CALLER, None)
+
+
+def test_one_that_nobody_took_is_the_next_process_s_repeat_s_and_nothing_runs_twice() -> None:
+    one = opened()
+    one.call().answer()
+    two = after(one)
+    repeat = two.call()
+    assert not of(repeat.actions, Post)
+    assert "result" in delivered(repeat.actions)[0]
+    assert charge(two).told is Told.CALLER
+    assert of(two.call().actions, Post), "that was its answer: another call is another"
+
+
+def test_an_answer_kept_by_name_is_told_all_the_same() -> None:
+    one = opened()
+    one.named("order").answer()
+    one.drain(10)
+    assert (charge(one).told, charge(one).answer is None) == (Told.CALLER, False)
+    assert of(after(one).call().actions, Post), "a call without that name is no repeat of it"
+
+
+def test_what_the_hook_knew_is_told_to_its_caller_and_to_nobody_else() -> None:
+    one = opened(Process(has_hook=True))
+    call = one.call()
+    call.cut()
+    one.reconciled(call, Resolve({"content": []}))
+    assert charge(one).told is Told.NOBODY
+    one.drain(10)
+    assert charge(one).told is Told.CALLER
+    assert of(after(one).call().actions, Post)
+
+
+def test_a_refusal_that_is_an_answer_is_taken_like_any_other() -> None:
+    one = opened()
+    one.call().refuse(422)
+    one.sent("ping").answer({})
+    one.drain(10)
+    assert (charge(one).outcome, charge(one).told, charge(one).answer) == (Outcome.COMPLETED, Told.CALLER, None)
+
+
+def test_what_a_dead_process_s_call_came_to_is_told_to_nobody_until_somebody_asks() -> None:
+    one = opened()
+    one.call().stream_up("e1")
+    two = one.process.killed().connect()
+    prove(two)
+    [heir] = [number for number in two.orders if str(number) == str(charge(one).wire_id)]
+    two.peer(heir).refuse(404)
+    two.sent("ping").answer({})
+    assert (charge(two).outcome, charge(two).told) == (Outcome.IN_DOUBT, Told.NOBODY)
+    assert charge(after(two)).told is Told.NOBODY, "also by the process after that"
+
+
+def test_a_repeat_that_was_joined_to_it_has_heard_it() -> None:
+    one = opened()
+    one.call()
+    two = one.process.killed().connect()
+    two.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    joined = two.call()
+    assert not of(joined.actions, Post)
+    two.sent("ping").answer({})
+    assert charge(two).told is Told.CALLER
+
+
+def test_a_call_that_its_host_has_left_is_the_next_one_s_to_be_told() -> None:
+    one = opened()
+    call = one.call()
+    one.call("look")
+    one.request("tools/list")
+    call.accept()
+    one.close()
+    assert (charge(one).outcome, charge(one).told) == (Outcome.IN_DOUBT, Told.NOBODY)
+    left = [c.method for c in one.process.disk.calls.values() if c.told is Told.NOBODY]
+    assert left == ["tools/call", "tools/call"], "what can be asked for again is nobody's loss"
+
+
+# Consent that a request brings along.
+
+
+def test_consent_that_was_used_is_used_up_for_every_process_after() -> None:
+    one = opened()
+    lost = one.call()
+    lost.cut()
+    key = charge(one).call_key
+    repeat = one.consenting(key)
+    assert of(repeat.actions, Post)
+    assert records(repeat.actions, ConsentSpent) == [ConsentSpent(key)]
+    repeat.cut()
+    two = after(one)
+    assert not of(two.consenting(key).actions, Post)
+
+
+def test_consent_given_to_the_guard_is_no_request_s() -> None:
+    one = opened()
+    one.call().cut()
+    one.process.shared.consent(charge(one).call_key)
+    repeat = one.call()
+    assert of(repeat.actions, Post)
+    assert not records(repeat.actions, ConsentSpent)
+
+
+# A sending whose row could not be written.
+
+
+def test_both_rows_of_a_second_sending_are_written_together_or_neither() -> None:
+    one = opened(Process(has_hook=True))
+    call = one.call()
+    call.cut()
+    actions = one.reconciled(call, Resend())
+    [save] = [save for save in of(actions, Save) if any(isinstance(r, CallSent) for r in save.records)]
+    assert save.durable
+    assert [type(record) for record in save.records] == [CallSent, CallSettled]
+    [sent] = records(actions, CallSent)
+    actions = one.feed(SaveFailed(sent.wire_id, "disk full"))
+    assert in_doubt(actions)
+    [old] = [r for r in records(actions, CallSettled) if r.wire_id == call.stream]
+    assert (old.outcome, "could not be written" in old.reason) == (Outcome.IN_DOUBT, True)
+
+
+def test_one_that_did_not_run_and_could_not_be_sent_again_did_not_run() -> None:
+    one = opened()
+    call = one.call()
+    call.refuse(404)
+    actions = one.reinitialized()
+    [sent] = records(actions, CallSent)
+    actions = one.feed(SaveFailed(sent.wire_id, "disk full"))
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert [r.outcome for r in records(actions, CallSettled) if r.wire_id == call.stream] == [Outcome.NOT_EXECUTED]
+
+
+def test_telling_marks_every_row_of_a_call_key_and_never_raises_what_is_known() -> None:
+    one = opened()
+    one.call().answer()
+    key = charge(one).call_key
+    for told, then in ((Told.LISTED, Told.LISTED), (Told.CALLER, Told.CALLER), (Told.LISTED, Told.CALLER)):
+        one.process.disk.write(0, (OutcomeTold(key, told),), False, one.now)
+        assert charge(one).told is then
