@@ -11,11 +11,18 @@ from mcp_client_guard._errors import StoreOwnershipLost
 from mcp_client_guard.core.model import (
     AnswerDrained,
     CallRepeated,
+    CallSent,
+    CallSettled,
+    ConsentSpent,
     CursorDropped,
+    Generation,
+    GenerationFound,
     Outcome,
+    OutcomeTold,
     ServerAnswered,
     SessionEnded,
     TaskEnded,
+    Told,
     digest_of,
 )
 from mcp_client_guard.stores import Claim, Store, StoredAnswer, StoredCall
@@ -26,6 +33,7 @@ from tests.stores.records import TASK, moved, opened, replied, sent, settled, ta
 pytestmark = pytest.mark.anyio
 
 ANSWER = {"result": {"content": [{"type": "text", "text": "42 \ud800\0"}], "isError": False}}
+KEPT = 3
 OTHER = {"error": {"code": -32602, "message": "no"}}
 
 
@@ -124,6 +132,81 @@ async def test_a_repeat_counts_on_the_newest_row_of_its_call_key(store: Store) -
     assert {row.wire_id: row.repeats for row in await store.calls()} == {1: 0, 2: 0, 3: 2, 4: 0, 5: 0}
     await orders.release()
     await mail.release()
+
+
+async def test_who_has_been_told_only_ever_grows(store: Store) -> None:
+    claim, other = await claimed(store), await claimed(store, "mail")
+    row = CallSettled(1, 1, Outcome.RECOVERED, "replayed", ANSWER, Told.NOBODY)
+    await claim.write(1, [sent(1, call_key="order-17"), row])
+    await claim.write(2, [sent(1, call_key="order-17"), row, sent(2), settled(2)])
+    await other.write(1, [sent(1, call_key="order-17"), row])
+    await claim.write(9, [OutcomeTold("order-17", Told.LISTED), OutcomeTold("never sent", Told.CALLER)])
+    told = {(c.key, c.slot, c.wire_id): c.told for c in await store.calls()}
+    assert told == {
+        ("orders", 1, 1): Told.LISTED,
+        ("orders", 2, 1): Told.LISTED,
+        ("orders", 2, 2): Told.CALLER,
+        ("mail", 1, 1): Told.NOBODY,
+    }
+    await claim.write(9, [OutcomeTold("order-17", Told.CALLER), OutcomeTold("order-17", Told.LISTED)])
+    assert {c.told for c in await store.calls("orders")} == {Told.CALLER}
+    await claim.release()
+    await other.release()
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("kept", [True, False])
+async def test_an_answer_that_is_drained_is_told_and_may_be_kept(store: Store, kept: bool, together: bool) -> None:
+    claim = await claimed(store)
+    records = [CallSettled(1, 1, Outcome.COMPLETED, "", ANSWER, Told.NOBODY), AnswerDrained(1, 1, kept)]
+    await claim.write(1, [sent(1)])
+    for batch in [records] if together else [[record] for record in records]:
+        await claim.write(1, batch)
+    row = await call(store)
+    assert (row.told, row.answer) == (Told.CALLER, ANSWER if kept else None)
+    await claim.release()
+
+
+async def test_a_consent_is_spent_on_the_newest_row_of_its_call_key(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1, call_key="k"), sent(2, call_key="k"), sent(3)])
+    await claim.write(2, [ConsentSpent("k"), ConsentSpent("never sent")])
+    assert [row.consent_spent for row in await store.calls()] == [False, True, False]
+    await claim.release()
+
+
+async def test_what_was_found_is_remembered_of_the_endpoint(store: Store) -> None:
+    async def found(origin: str, *records: Any) -> Generation | None:
+        claim = await store.claim("orders", origin=origin, principal=None)
+        before = claim.found  # type: ignore[attr-defined]
+        await claim.write(1, records)
+        await claim.release()
+        return before
+
+    stateless = GenerationFound(Generation.STATELESS_HTTP)
+    assert await found("https://one", stateless) is None
+    assert await found("https://one") is Generation.STATELESS_HTTP
+    assert await found("https://two") is None
+    assert await found("https://one", GenerationFound(None)) is Generation.STATELESS_HTTP
+    assert await found("https://one") is None
+
+
+async def test_no_number_of_reads_pushes_out_what_a_repeat_must_be_known_by(make_store: MakeStore) -> None:
+    """`keep_calls` holds for each kind by itself."""
+    store = make_store(keep_calls=KEPT)
+    claim = await claimed(store)
+    await claim.write(1, [sent(1), settled(1, Outcome.IN_DOUBT), read(2, named=True), settled(2)])
+    for wire_id in range(3, 3 + 2 * KEPT):
+        await claim.write(1, [read(wire_id), settled(wire_id)])
+    await claim.release()
+    await (await claimed(store)).release()
+    kept = [row.wire_id for row in await store.calls()]
+    assert kept[:2] == [1, 2]
+    assert len(kept) == KEPT + 2
+
+
+def read(wire_id: int, *, named: bool = False) -> CallSent:
+    return CallSent(1, wire_id, "tools/list", None, f"key-{wire_id}", digest_of(b"{}"), False, named)
 
 
 @pytest.mark.parametrize(

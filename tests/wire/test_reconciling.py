@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mcp_client_guard import (
@@ -30,6 +31,7 @@ from mcp_client_guard import (
 )
 from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import plain_codec
+from mcp_client_guard.core.model import Told
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
 
 from .hosts import LIMIT, Answer, PlainHost, plain_answer, run_together
@@ -479,6 +481,30 @@ async def test_any_number_may_wait_for_what_was_recovered(tmp_path: Path) -> Non
         waiter = partial(outcomes_of, guard)
         told = await run_together(waiter, waiter, answer)
     assert told == [[Outcome.RECOVERED], [Outcome.RECOVERED], []]
+
+
+async def test_what_nobody_has_been_told_is_said_again_by_the_next_process(tmp_path: Path) -> None:
+    """The process that gave the outcome is killed, before its host has asked and after; then the host goes on."""
+    second, third = tmp_path / "second.db", tmp_path / "third.db"
+    async with after_death(tmp_path) as (mcp, guard):
+        async with connected(guard):
+            mcp.answered.set()
+            await guard.recovered()  # so that the outcome is on disk; nobody has gone on from it
+            copy(tmp_path / "dead.db", second)
+        again = Guard(guard.url, store=SQLiteStore(second))
+        async with connected(again) as host:
+            (told,) = await again.recovered()
+            assert (told.outcome, told.answer and told.answer["result"]["content"][0]["text"]) == (
+                Outcome.RECOVERED,
+                "charged",
+            )
+            await host.request("ping")
+            while any(call.told is Told.NOBODY for call in await again.calls()):
+                await anyio.lowlevel.checkpoint()
+            copy(second, third)
+        last = Guard(guard.url, store=SQLiteStore(third))
+        async with connected(last):
+            assert [call for call in await last.recovered() if call.tool] == []
 
 
 async def test_whoever_waits_for_what_was_recovered_is_told_when_the_connection_is_closed(tmp_path: Path) -> None:
