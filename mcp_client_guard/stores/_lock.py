@@ -13,12 +13,16 @@ except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment,unused-ignore]
 
 
+_held: set[FileLock] = set()
+
+
 class FileLock:
     """A `flock` on a file of its own, mode 0600, which holds the process ID for people to read.
 
     Not a lock on the database file: closing any descriptor of that would drop the POSIX locks that
     SQLite holds on it in this process. `flock` belongs to the open file, so two holders in one process
-    exclude each other, and the kernel lets go when the process is killed.
+    exclude each other, and the kernel lets go when the process is killed. A forked child has the open file as
+    well, and must close it: else it would hold the lock after its parent's death.
     """
 
     def __init__(self, path: str) -> None:
@@ -62,9 +66,11 @@ class FileLock:
                 os.unlink(self._path)
         os.close(self._fd)
         self._fd = None
+        _held.discard(self)
 
     def _keep(self, fd: int, shared: bool) -> None:
         self._fd = fd
+        _held.add(self)
         if not shared:
             with suppress(OSError):  # a full disk: the lock holds all the same
                 os.ftruncate(fd, 0)
@@ -76,3 +82,12 @@ class FileLock:
             return os.path.samestat(os.fstat(fd), os.lstat(self._path))
         except FileNotFoundError:
             return False
+
+
+def _let_go_in_child() -> None:
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows
+    os.register_at_fork(after_in_child=_let_go_in_child)

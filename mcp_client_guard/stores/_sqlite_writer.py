@@ -18,7 +18,7 @@ from itertools import groupby
 from queue import Empty, SimpleQueue
 from weakref import WeakValueDictionary
 
-from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost
+from mcp_client_guard._errors import StoreError, StoreInUse, StoreOwnershipLost
 from mcp_client_guard.stores import _sqlite_rows as rows
 from mcp_client_guard.stores._sqlite_file import OpenFile, translate
 from mcp_client_guard.stores._sqlite_jobs import Claim, GroupJob, Job, Ownership, Release
@@ -34,18 +34,28 @@ and in a group that is not, it would tell nobody that it could not."""
 UNFLUSHED = 200
 """Groups in a row that are not flushed."""
 
+_FORK_SECONDS = 1.0
+"""For which a fork waits until the thread has done what it is about; a disk may hang."""
+
 
 class Writer:
     """Carries out the jobs of one file. Everything but `submit` and `do` runs in its thread."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
-        self._starting = threading.Lock()
-        self._running = False
-        self._file: OpenFile | None = None
         self._synchronous: int | None = None
         self._unflushed = 0
+        self._is_inherited = False
+        """The file was open when the parent of this process forked it."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._starting = threading.Lock()
+        self.working = threading.Lock()
+        """Held by the thread while it does anything."""
+        self._running = False
+        self._file: OpenFile | None = None
         self._owners: set[Ownership] = set()
 
     async def do(self, job: Job) -> None:
@@ -63,15 +73,38 @@ class Writer:
                 self._running = True
             self._jobs.put(job)
 
+    def refuse_if_inherited(self) -> None:
+        """SQLite forbids a forked child to use what its parent has open, and finds that by the file, not the path.
+
+        It takes the parent's locks for its own, and the next process that opens the file truncates the index
+        from under it.
+        """
+        if self._is_inherited:
+            raise StoreError(
+                f"{self._path} was open when this process was forked, and cannot be used in it: use another path,"
+                " fork before a Guard connects, or start processes by 'spawn' or 'forkserver'"
+            )
+
+    def in_child(self) -> None:
+        """This process was forked: the thread, the claims and the open file are its parent's."""
+        if self._file is not None:
+            _never_close(self._file.db)
+            self._is_inherited = True
+        for ownership in self._owners:
+            ownership.held = False
+        self._begin()
+
     def _run(self) -> None:
         while True:
-            self._carry_out(self._take())
-            if not self._owners:
-                self._close()
-                with self._starting:
-                    if self._jobs.empty():
-                        self._running = False
-                        return
+            jobs = self._take()
+            with self.working:
+                self._carry_out(jobs)
+                if not self._owners:
+                    self._close()
+                    with self._starting:
+                        if self._jobs.empty():
+                            self._running = False
+                            return
 
     def _take(self) -> list[Job]:
         """Everything queued; waits for the first."""
@@ -182,6 +215,7 @@ class Writer:
     # --- ownership --------------------------------------------------------------------------------
 
     def _claim(self, ownership: Ownership) -> None:
+        self.refuse_if_inherited()
         if self._file is None:
             self._file = OpenFile(self._path)
             self._synchronous = None
@@ -240,3 +274,42 @@ def writer_of(path: str) -> Writer:
         if writer is None:
             writer = _writers[real] = Writer(real)
         return writer
+
+
+# --- forks ----------------------------------------------------------------------------------------
+
+_paused: list[Writer] = []
+_inherited: list[Writer] = []
+"""So that none is forgotten, and made anew with the same path."""
+
+
+def _before_fork() -> None:
+    """A thread is not forked: what it is about would stay half done, with its locks held, in the child."""
+    for writer in list(_writers.values()):
+        if writer.working.acquire(timeout=_FORK_SECONDS):
+            _paused.append(writer)
+
+
+def _after_in_parent() -> None:
+    while _paused:
+        _paused.pop().working.release()
+
+
+def _after_in_child() -> None:
+    global _finding
+    _finding = threading.Lock()
+    _paused.clear()
+    _inherited.extend(_writers.values())
+    for writer in _inherited:
+        writer.in_child()
+
+
+def _never_close(db: sqlite3.Connection) -> None:
+    """Not even as the interpreter ends: closing it deletes the log by its name, which may be a newer one's."""
+    from ctypes import py_object, pythonapi
+
+    pythonapi.Py_IncRef(py_object(db))
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

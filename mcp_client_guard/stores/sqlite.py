@@ -34,7 +34,9 @@ class SQLiteStore:
     SQLite's `-wal` and `-shm`, and our `-lock` and `-lock-*`.
 
     Several processes may write to one file only if SQLite is free of the WAL-reset bug (3.51.3 and later,
-    3.50.7, 3.44.6); with others the second process gets `StoreInUse`. Reading always works.
+    3.50.7, 3.44.6); with others the second process gets `StoreInUse`. Reading always works, save in
+    a process that was forked while its parent had the file open: that cannot use the file at all (`StoreError`),
+    and holds none of its parent's keys.
 
     Args:
         path: of the file, whose directory exists; symbolic links are refused.
@@ -74,10 +76,12 @@ class SQLiteStore:
 
     async def calls(self, key: str | None = None) -> list[StoredCall]:
         """Every ledger row (of `key`), oldest first. See `Store.calls`."""
+        self._writer.refuse_if_inherited()
         return await _in_thread(lambda: files.read(self._path, lambda db: reading.read_calls(db, key)))
 
     async def sessions(self, key: str | None = None) -> list[StoredSession]:
         """Every session record (of `key`), oldest first. See `Store.sessions`."""
+        self._writer.refuse_if_inherited()
         return await _in_thread(lambda: files.read(self._path, lambda db: reading.read_sessions(db, key)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -194,3 +196,130 @@ except sqlite3.OperationalError as refused:
 """
     assert other_process(taking, path).line() == "database is locked"
     await claim.release()
+
+
+# --- forks ----------------------------------------------------------------------------------------
+
+FORK = """
+import os, signal
+def fork(child):
+    "Its process ID. The child runs `child` and ends as a Python process does, with its event loop forgotten."
+    pid = os.fork()
+    if pid == 0:
+        import threading
+        thread = threading.Thread(target=child)
+        thread.start()
+        thread.join()
+        os._exit(0)
+    return pid
+async def claims(path, key):
+    try:
+        mine = await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
+        await mine.write(1, [sent(len(await SQLiteStore(path).calls()) + 1)], durable=True)
+        await mine.release()
+    except _errors.StoreError as refused:
+        return say(key, type(refused).__name__, refused)
+    say(key, "written")
+"""
+
+
+@pytest.mark.anyio
+@ONE_LOOP
+async def test_a_forked_child_is_refused_the_file_its_parent_has_open(path: Path, other_process: Start) -> None:
+    script = """
+async def reads():
+    try:
+        await SQLiteStore(path).calls()
+    except _errors.StoreError as refused:
+        say("read", type(refused).__name__)
+def child():
+    anyio.run(claims, path, "orders")
+    anyio.run(claims, path, "mail")
+    anyio.run(reads)
+    anyio.run(claims, path + "-of-the-child", "mail")
+async def main():
+    mine = await claim("orders")
+    os.waitpid(fork(child), 0)
+    await mine.write(1, [sent(1)], durable=True)
+    say("parent written")
+    await mine.release()
+"""
+    said = other_process(FORK + script + RUN, path).rest().split("\n")
+    assert [line.split(" ")[1] for line in said[:2]] == ["StoreError"] * 2
+    assert "was open when this process was forked" in said[0]
+    assert said[2:] == ["read StoreError", "mail written", "parent written"]
+
+
+@pytest.mark.anyio
+@ONE_LOOP
+async def test_a_forked_child_may_use_a_file_that_was_closed(path: Path, other_process: Start) -> None:
+    script = """
+async def main():
+    mine = await claim("orders")
+    await mine.write(1, [sent(1)])
+    await mine.release()
+    os.waitpid(fork(lambda: anyio.run(claims, path, "orders")), 0)
+    await claims(path, "orders")
+"""
+    assert other_process(FORK + script + RUN, path).rest().split("\n") == ["orders written"] * 2
+    assert await wire_ids(path) == [1, 2, 3]
+
+
+@pytest.mark.anyio
+@ONE_LOOP
+@pytest.mark.parametrize("sqlite", [SAFE, UNSAFE], ids=["safe", "unsafe"])
+async def test_a_forked_child_that_outlives_its_parent_does_not_keep_its_key(
+    path: Path, other_process: Start, sqlite: str
+) -> None:
+    script = """
+def child():
+    for fd in (0, 1, 2):
+        os.close(fd)
+    signal.pause()
+async def main():
+    mine = await claim("orders")
+    await mine.write(1, [sent(1)], durable=True)
+    say(fork(child))
+    sys.stdin.readline()
+"""
+    parent = other_process(sqlite + FORK + script + RUN, path)
+    child = int(parent.line())
+    try:
+        assert "StoreInUse" in other_process(sqlite + OWN + RUN, path, "orders", "2").line()
+        parent.kill()
+        next_one = other_process(sqlite + OWN + RUN, path, "orders", "3")
+        assert next_one.line() == "owner"
+        assert next_one.rest() == "released"
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert await wire_ids(path) == [1, 3]
+
+
+@pytest.mark.anyio
+@ONE_LOOP
+async def test_a_forked_child_takes_nothing_with_it_as_it_ends(path: Path, other_process: Start) -> None:
+    """Whoever closes what it has inherited deletes the log by its name: by then it may be another's."""
+    script = """
+async def main():
+    mine = await claim("orders")
+    await mine.write(1, [sent(1)], durable=True)
+    if os.fork() == 0:
+        for fd in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
+        lives = open(args[0], "w")
+        sys.stdin.read()
+        sys.exit()  # as an interpreter ends: all that it holds is let go of
+    await mine.release()
+    mine = await claim("orders")
+    await mine.write(1, [sent(2)], durable=True)
+    say("written")
+    sys.stdin.read()
+"""
+    fifo = path.parent / "lives"
+    os.mkfifo(fifo)
+    parent = other_process(FORK + script + RUN, path, str(fifo))
+    with fifo.open() as child_lives:
+        assert parent.line() == "written"
+        parent.kill()
+        child_lives.read()
+    assert await wire_ids(path) == [1, 2]
