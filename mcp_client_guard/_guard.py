@@ -54,10 +54,12 @@ class Guard:
         http_client: An `httpx.AsyncClient` or `httpx2.AsyncClient` of yours (for auth, proxies, TLS); it is
             not closed. Its own timeouts are not used: a call ends by its deadline.
         policy: Times, bounds and choices; see `GuardPolicy`.
-        generation: How messages travel, where the server speaks both. `"auto"` (default): by sessions where they
-            can be resumed (the server gives session and event IDs), else as the host above would have it.
+        generation: How messages travel, where the server speaks several. `"auto"` (default): by sessions where
+            they can be resumed (the server gives session and event IDs), else as the host above would have it.
             `"sessions"` answers an SDK 2.x host's `server/discover` probe locally, so that it opens a session.
-            `"host"` leaves the choice to the host.
+            `"host"` leaves the choice to the host. With any of these, a server that refuses the first
+            `initialize` as one does that speaks HTTP+SSE only (2024-11-05) is asked for that; `"legacy-sse"`
+            begins with it.
         reconcile: Async; asked about each tool call that may or may not have run, with a small client on the
             present session. It answers `Resend()`, `Resolve(result)`, `Fail(message)`, or None for what the
             policy says. One that raises, or takes longer than `reconcile_timeout`, leaves the call in doubt.
@@ -81,15 +83,15 @@ class Guard:
         headers: Mapping[str, str] | None = None,
         http_client: http.HttpClient | None = None,
         policy: GuardPolicy | None = None,
-        generation: Literal["auto", "sessions", "host"] = "auto",
+        generation: Literal["auto", "sessions", "host", "legacy-sse"] = "auto",
         reconcile: ReconcileHook | None = None,
         on_event: EventCallback | None = None,
         terminate_on_close: bool | None = None,
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError("url must start with http:// or https://")
-        if generation not in ("auto", "sessions", "host"):
-            raise ValueError(f"generation must be 'auto', 'sessions' or 'host', not {generation!r}")
+        if generation not in ("auto", "sessions", "host", "legacy-sse"):
+            raise ValueError(f"generation must be 'auto', 'sessions', 'host' or 'legacy-sse', not {generation!r}")
         if headers is not None and http_client is not None:
             raise ValueError("give headers or http_client, not both: set the headers on your client")
         self.url = url

@@ -23,6 +23,7 @@ PUBLIC = {
     "Discontinuity",
     "DuplicateDropped",
     "EndpointMoved",
+    "EndpointRefused",
     "Event",
     "Evidence",
     "Fail",

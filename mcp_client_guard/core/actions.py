@@ -24,6 +24,7 @@ class TimerKind(Enum):
     RESTORE = auto()
     ASK = auto()
     PACE = auto()
+    ENDPOINT = auto()
 
 
 @frozen
@@ -71,6 +72,8 @@ class Post:
     delay: Delay = NO_DELAY
     for_request: bool = True
     """Not for a notification, nor for the host's answer to the server."""
+    target: str | None = field(default=None, repr=False)
+    """Where to, if not to the endpoint itself: of the same origin, and a credential."""
 
 
 @frozen

@@ -209,6 +209,7 @@ class Calls(Choosing):
     def _conclude(self, call: Call) -> None:
         """What came for this request and is held is its answer, if it must have one now."""
         self.streams.conclude(call)
+        self.conclude_refusal(call)
         if call.suspected:
             self.clear_suspects(call)
 

@@ -19,12 +19,14 @@ from .ledger import Call, Own, Refusal, meta_object
 from .model import JSON, Generation, GenerationFound
 from .report import GenerationChosen
 from .session import session_headers
-from .state import SessionState, SessionStep
+from .state import SessionState, SessionStep, StreamState
 from .stream import Stream
 from .taking import Taking
 
 _LAST_WITH_SESSIONS = "2025-11-25"
+_CHOSEN = ("sessions", Generation.LEGACY_SSE.value)
 _METHOD_NOT_FOUND = -32601
+_RESUMABLE = "sessions can be resumed: they and their events have IDs"
 _NAMELESS: JSON = {"name": "mcp_client_guard", "version": "0"}
 
 
@@ -42,6 +44,11 @@ class Trial:
         return result if isinstance(result, dict) else {}
 
     @property
+    def is_over(self) -> bool:
+        """Its carrier is lost."""
+        return self.stream.legacy and self.stream.state is StreamState.DONE
+
+    @property
     def shortcoming(self) -> str | None:
         """Why it cannot be resumed. A server with an event log answers by events that have IDs."""
         if "result" not in self.message:
@@ -56,7 +63,7 @@ class Choosing(Taking):
     """Owns the host's probe, and the session tried meanwhile."""
 
     generation: str
-    """`auto`, `sessions` (the probe is answered here) or `host` (it passes)."""
+    """`auto`, `sessions` or `legacy-sse` (the probe is answered here), or `host` (it passes)."""
     _probes: list[MessageSubmitted] = field(factory=list, init=False)
     """Held while a session is tried."""
     _tried: Trial | None = field(default=None, init=False)
@@ -69,7 +76,7 @@ class Choosing(Taking):
         """The host asks whether the server speaks 2026-07-28."""
         fresh = self.session.state is SessionState.NEW
         has_old_session = self.heritage is not None and self.heritage.session is not None
-        if self.generation == "sessions" or (self.generation == "auto" and fresh and has_old_session):
+        if self.generation in _CHOSEN or (self.generation == "auto" and fresh and has_old_session):
             self._refuse_probe(sent)
         elif self.generation == "host" or not fresh:
             self._pass_on(sent)
@@ -91,7 +98,8 @@ class Choosing(Taking):
 
     def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
         trial = Trial(stream, call.params, message)
-        if trial.shortcoming is not None:
+        reason = "the server speaks HTTP+SSE" if trial.stream.legacy else _RESUMABLE
+        if trial.shortcoming is not None and not (trial.stream.legacy and trial.result):
             # Kept until the probe is answered: a server without 2026-07-28 has nothing better.
             self._tried = trial
             if not trial.result:
@@ -99,7 +107,7 @@ class Choosing(Taking):
             self._pass_probes(trial.shortcoming)
             return
         self._tried = trial
-        self._chose(Generation.STREAMABLE_HTTP, "sessions can be resumed: they and their events have IDs")
+        self._chose(self.session.generation, reason)
         probes, self._probes = self._probes, []
         for sent in probes:
             self._refuse_probe(sent)
@@ -129,14 +137,14 @@ class Choosing(Taking):
 
     def _end(self, trial: Trial, *, at_once: bool) -> None:
         session_id, version = trial.stream.offered_session_id, trial.result.get("protocolVersion")
-        if session_id is not None:
+        if session_id is not None and not trial.stream.legacy:
             headers = session_headers(session_id, version if isinstance(version, str) else None)
             self.out.append(EndSession(headers, at_once))
 
     def _gets_trial(self, sent: MessageSubmitted) -> bool:
         """Whether the host's `initialize` is answered with the session that was tried."""
         trial = self._tried
-        if trial is None or _without_meta(sent.message.get("params")) != trial.params:
+        if trial is None or trial.is_over or _without_meta(sent.message.get("params")) != trial.params:
             self._end_trial()
             return False
         self._tried = None

@@ -63,10 +63,12 @@ class Ruling:
 _NOT_RUN = frozenset({307, 308, 401, 403, 413, 415})
 """307 and 308 ask for the same request elsewhere. Other redirects may come from a request that has run."""
 BUSY = frozenset({429, 503})
+LOCKED = frozenset({401, 403})
 _GATEWAY = frozenset({502, 504, 520, 522, 524})
 """A proxy sent the request on and got no answer, or none that it could read (RFC 9110; 52x: Cloudflare)."""
 _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
+_MAY_MEAN_LEGACY = frozenset({400, 404, 405})
 _MAY_MEAN_GONE = frozenset({400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504})
 
 MODERN_CODES = frozenset({-32020, -32021, -32022})
@@ -120,6 +122,18 @@ def rule_on(
     if status in _GATEWAY and code_of(body) is None:
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
     return Ruling(Ran.ANSWERED, word, Ran.MAYBE if status >= 500 else Ran.NO)
+
+
+def may_be_legacy(status: int, body: Any) -> bool:
+    """Whether an `initialize` is refused as a server does that speaks HTTP+SSE only (2026-07-28 transports,
+    Backwards Compatibility; never at 401, 403 or 429, nor at a 5xx)."""
+    return status in _MAY_MEAN_LEGACY and not is_modern(body)
+
+
+def ends_legacy(status: int) -> bool:
+    """Whether a refusal that may mean a lost session means so where the session is a stream that stands, or has
+    ended: there is no opening another beside it to see."""
+    return status < 500 and status not in LOCKED
 
 
 def is_suspect_answer(message: Any) -> bool:

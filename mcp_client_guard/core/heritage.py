@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from .model import JSON, CallSettled, Outcome, Seen, ServerAnswered, SessionEnded, TaskEnded, Told
+from .model import JSON, CallSettled, Generation, Outcome, Seen, ServerAnswered, SessionEnded, TaskEnded, Told
 from .stored import StoredCall, StoredSession
 from .tasks import Task
 
@@ -122,8 +122,10 @@ def is_open(call: StoredCall) -> bool:
 
 
 def _is_offered(session: StoredSession) -> bool:
-    """Without an ID there is nothing that an answer could prove; and opening another takes no longer."""
-    return session.ended_at is None and session.session_id is not None
+    """Without an ID there is nothing that an answer could prove; and opening another takes no longer. A legacy
+    session has ended with its stream."""
+    alive = session.ended_at is None and session.generation is not Generation.LEGACY_SSE
+    return alive and session.session_id is not None
 
 
 def _heir(call: StoredCall) -> Heir:

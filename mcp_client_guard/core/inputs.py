@@ -75,6 +75,8 @@ class Answered:
     """Seconds on a monotonic clock."""
     resumed: bool | None = None
     """`Mcp-Resumed: true|false`, where the server says so (DESIGN §6)."""
+    url: str | None = field(default=None, repr=False)
+    """Where a GET was answered, after any redirects."""
 
 
 @frozen
@@ -152,6 +154,8 @@ class IdleElapsed:
     stream: int
     connection: int
     at: float
+    since: float = 0.0
+    """When the last byte came."""
 
 
 @frozen

@@ -6,6 +6,7 @@ from attrs import define, field
 
 from .actions import Action, EndSession, Report, Save, TimerKind
 from .calls import Calls
+from .carrier import Carrying
 from .clock import Clock
 from .heritage import Heritage
 from .inputs import (
@@ -29,14 +30,13 @@ from .inputs import (
     TooLarge,
 )
 from .ledger import Ledger
-from .model import SessionEnded, assert_never
+from .model import Generation, SessionEnded, assert_never
 from .policy import GuardPolicy
 from .report import StoreFailed
 from .session import Session
 from .shared import SharedLedger
 from .state import SessionState
 from .stream import STANDALONE
-from .streams import Streams
 
 _CLOSED = SessionState.CLOSED  # on Python 3.11 too slow to look up for every event
 
@@ -53,7 +53,7 @@ class Machine:
     first_wire_id: int = 1
     salt: str = field(default="", repr=False)
     generation: str = "host"
-    """Who chooses it: `auto`, `sessions` or `host`; see `Choosing`."""
+    """Who chooses it: `auto`, `sessions` or `host`; see `Choosing`. Or `legacy-sse`, chosen."""
     opens_standalone: bool = True
     """Not where the host's client has too few connections to spare one."""
     ends_session: bool = True
@@ -70,10 +70,12 @@ class Machine:
     _clock: Clock = field(factory=Clock, init=False)
     _out: list[Action] = field(factory=list, init=False)
     _calls: Calls = field(init=False)
-    _streams: Streams = field(init=False)
+    _streams: Carrying = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.session = Session(salt=self.salt)
+        if self.generation == Generation.LEGACY_SSE.value:
+            self.session.generation = Generation.LEGACY_SSE
         self._calls = Calls(
             self.policy,
             self.session,
@@ -87,7 +89,7 @@ class Machine:
             self.heritage,
             self.generation,
         )
-        self._streams = Streams(self.policy, self.session, self._out)
+        self._streams = Carrying(self.policy, self.session, self._out)
         self._calls.streams = self._streams
         self._streams.calls = self._calls
 
@@ -192,6 +194,11 @@ class Machine:
         headers = session.headers("")
         self._calls.close()
         self._streams.close()
-        if self.ends_session and usable and session.session_id is not None:
+        if not usable:
+            return
+        is_legacy = session.generation is Generation.LEGACY_SSE  # has ended with its stream
+        is_ended = self.ends_session and session.session_id is not None and not is_legacy
+        if is_ended or (is_legacy and session.incarnation):
             self._out.append(Save((SessionEnded(session.incarnation, "the host closed the connection"),)))
+        if is_ended:
             self._out.append(EndSession(headers))

@@ -22,7 +22,7 @@ from .state import SessionState, SessionStep
 
 if TYPE_CHECKING:
     from .actions import Action
-    from .streams import Streams
+    from .carrier import Carrying
 
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
@@ -42,7 +42,7 @@ class Outcomes(ABC):
     clock: Clock
     machine: int
     """Names this connection among those under its key."""
-    streams: Streams = field(init=False)
+    streams: Carrying = field(init=False)
     joins: set[str | int] = field(factory=set, init=False)
     """Requests of this host's that wait for the answer to another call, which they repeat."""
 
@@ -70,6 +70,10 @@ class Outcomes(ABC):
             if call.sendings == 1 and call.joined:
                 self.out.append(Save((CallRepeated(call.call_key),) * len(call.joined)))
             self._show(call)
+        self._put(call, delay)
+
+    def _put(self, call: Call, delay: Delay = NO_DELAY) -> None:
+        """Order the POST of a request whose row is written."""
         headers = call.sent.headers if call.sent is not None else {}
         argument = self.policy.call_key_argument_of(call.tool) if call.method == "tools/call" else None
         if argument is not None and call.stateless:

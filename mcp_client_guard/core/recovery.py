@@ -7,12 +7,13 @@ from abc import abstractmethod
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import Ran, SessionWord, is_suspect_answer, knows_no_session, rule_on
+from .classify import LOCKED, Ran, SessionWord, ends_legacy, is_suspect_answer, knows_no_session, rule_on
+from .detecting import Detecting
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded
 from .reconcile import Stranded
-from .report import Connected, SessionLost
-from .restoring import RESTORING, Restoring
+from .report import SessionLost
+from .restoring import RESTORING
 from .session import differences
 from .state import SessionState, SessionStep
 from .stream import STANDALONE, Stream
@@ -22,13 +23,12 @@ CONFIRM_SECONDS = 0.5
 that overtake it; a slow answer to it must not hold the host up."""
 
 _BUDGET_SECONDS = 60.0
-LOCKED = frozenset({401, 403})
 _S = SessionState
 _REPLACING = frozenset({_S.LOST, _S.REINITIALIZING, _S.RESTORING})
 
 
 @define(eq=False, repr=False)
-class Recovery(Restoring):
+class Recovery(Detecting):
     """Owns what becomes of the session."""
 
     opens_standalone: bool
@@ -54,6 +54,8 @@ class Recovery(Restoring):
 
     def refused(self, call: Call, refusal: Refusal, *, session_sent: bool) -> None:
         """The POST of this request drew a status that is no answer of the usual kind."""
+        if call.method == "initialize" and self.holds_refusal(call, refusal, session_sent=session_sent):
+            return
         predicate = self.policy.is_session_lost
         ruling = rule_on(refusal.status, refusal.body, session_sent=session_sent, is_session_lost=predicate)
         reason = f"HTTP {refusal.status}"
@@ -88,7 +90,7 @@ class Recovery(Restoring):
         if call.own is not None or call.was_taken or (call.refusal is not None and call.refusal.is_like(refusal)):
             return False
         if self._suspicion is not None or self.is_over(call):
-            return self._is_last_word(call, refusal)
+            return self._is_last_word(call, refusal) or (self.is_legacy and ends_legacy(refusal.status))
         return self.session.state is _S.LIVE
 
     def _is_last_word(self, call: Call, refusal: Refusal) -> bool:
@@ -123,8 +125,14 @@ class Recovery(Restoring):
             self._last_word_of = self.session.incarnation
             self._suspects = self._alike()
             if self._suspects:
-                self._suspicion = f"a ping drew the same refusal ({self._suspects[0].reason})"
-                self._open_another()
+                why = f"a ping drew the same refusal ({self._suspects[0].reason})"
+                if not self.is_legacy:
+                    self._suspicion = why
+                    self._open_another()
+                elif refusal is not None and ends_legacy(refusal.status):
+                    self.lose_session(why)
+                else:
+                    self.clear_suspects()
         self.streams.ping_over(answered)
 
     def _alike(self) -> list[Stranded]:
@@ -264,7 +272,7 @@ class Recovery(Restoring):
             self.streams.leave_session(stream)
         self._suspicion, self._is_restore = None, True
         self._differences = differences(self.session.initialize_result, result)
-        self.opened(stream, call.params, result)
+        self.opened(self.streams.of(call) or stream, call.params, result)
         self._strand_suspects()
         number = self.streams.post_note(
             self.ledger.new_wire_id(),
@@ -307,17 +315,10 @@ class Recovery(Restoring):
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
         """An `initialize` succeeded, the host's or ours."""
         self._ping = None
+        self.generation_known()
         self.streams.forget_session(stream)
         self.out.append(Save((self.session.opened(stream.offered_session_id, params, result),)))
         self._report_connected()
-
-    def _report_connected(self) -> None:
-        info = self.session.initialize_result.get("serverInfo")
-        info = info if isinstance(info, dict) else {}
-        server = f"{info.get('name', '?')} {info.get('version', '?')}"
-        session = self.session
-        connected = Connected(session.fingerprint, session.protocol_version, session.generation, server)
-        self.out.append(Report(connected))
 
     def initialized_sent(self, number: int) -> None:
         """`notifications/initialized` is on its way."""

@@ -215,7 +215,17 @@ class Registry:
     def _post_again(self, stream: Stream, delay: Delay) -> None:
         self._new_connection(stream)
         for_request = stream.call is not None
-        self.out.append(Post(stream.number, stream.connection, stream.message, stream.headers, delay, for_request))
+        self.out.append(
+            Post(
+                stream.number,
+                stream.connection,
+                stream.message,
+                stream.headers,
+                delay,
+                for_request,
+                stream.target,
+            )
+        )
 
     def _get(self, stream: Stream, delay: Delay) -> None:
         """Open by GET: from the resume point if there is one, else afresh."""
@@ -287,7 +297,7 @@ class Registry:
         return Delay(max(stream.attempts, stream.barren, stream.hasty), stream.retry_ms, at_least, cap)
 
     def _storable(self, stream: Stream) -> Any:
-        if not stream.trail.identifies or stream.trail.cursor is None:
+        if stream.legacy or not stream.trail.identifies or stream.trail.cursor is None:
             return ()
         up_to = stream.drained_row if stream.undrained else stream.trail.newest_number
         if stream.asked:

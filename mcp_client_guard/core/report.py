@@ -134,6 +134,14 @@ class MaybeRedelivered:
 
 
 @frozen
+class EndpointRefused:
+    """The server named a POST endpoint of another origin (legacy HTTP+SSE): nothing was sent there."""
+
+    origin: str
+    """Scheme, host and port; never the whole, which holds the session ID."""
+
+
+@frozen
 class StandaloneUnavailable:
     """The server offers no standalone stream (any more). Requests are not touched by it."""
 
@@ -210,6 +218,7 @@ Event = (
     | MaybeRedelivered
     | ListenedAgain
     | Reinitialized
+    | EndpointRefused
     | StandaloneUnavailable
     | RefreshSuggested
     | SessionLost

@@ -10,6 +10,9 @@ from .model import JSON, Generation, SessionOpened, fingerprint
 from .modern import version_of, without_session
 from .state import SESSION, SessionState, SessionStep, step
 
+_HEADER_FROM = "2025-06-18"
+"""The revision that introduced `Mcp-Protocol-Version`, "if using HTTP": so it holds for HTTP+SSE, too."""
+
 
 @define(eq=False, repr=False)
 class Session:
@@ -51,7 +54,11 @@ class Session:
         A host that initialized a session stamps the revision agreed on there, whichever that is.
         """
         version = version_of(stamped)
-        return version is not None and version != self.protocol_version
+        return (
+            self.generation is not Generation.LEGACY_SSE
+            and version is not None
+            and version != self.protocol_version
+        )
 
     def stamp(self, method: str, stamped: Mapping[str, str]) -> dict[str, str]:
         """The headers of a message that the host has stamped so."""
@@ -62,7 +69,12 @@ class Session:
 
     def headers(self, method: str) -> dict[str, str]:
         """The headers of every request under this session (2025-11-25 transports, Session Management 2)."""
-        return {} if method == "initialize" else session_headers(self.session_id, self.protocol_version)
+        return {} if method == "initialize" else session_headers(self.session_id, self._sent_version)
+
+    @property
+    def _sent_version(self) -> str | None:
+        version, is_legacy = self.protocol_version, self.generation is Generation.LEGACY_SSE
+        return None if is_legacy and version is not None and version < _HEADER_FROM else version
 
     def opened(self, session_id: str | None, params: JSON, result: JSON) -> SessionOpened:
         """An `initialize` succeeded: the next incarnation begins."""

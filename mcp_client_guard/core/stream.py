@@ -26,6 +26,8 @@ class StreamKind(Enum):
     NOTE = auto()
     """The answer to the POST of a notification, or of the host's answer to the server: no stream at all."""
     STANDALONE = auto()
+    CARRIER = auto()
+    """The GET stream that is a legacy session: every message of the server's comes on it."""
 
 
 @define(eq=False, repr=False)
@@ -101,6 +103,14 @@ class Stream:
     """How many more of its messages may have been delivered in an earlier process."""
     doubtful: bool = False
     """Its last resume was not proven: a foreign message breaks it."""
+    legacy: bool = False
+    """Of a legacy session: IDs on its events are used against duplicates only, and nothing is resumed."""
+    carrier: int = 0
+    """The connection of the carrier on which the answer is to come; 0 until it is posted."""
+    target: str | None = field(default=None, repr=False)
+    """Where it is posted, in a legacy session."""
+    accepted: bool = False
+    """Its POST was answered without content: the answer comes on the carrier."""
 
     @property
     def may_have_tail(self) -> bool:
@@ -116,12 +126,19 @@ class Stream:
         return self.begun or self.answered or self.resumed or bool(self.trail.rows)
 
     @property
+    def named_session(self) -> bool:
+        """Whether its request named the session it was sent under; a legacy one is named by the URL."""
+        return "mcp-session-id" in self.headers or self.legacy
+
+    @property
     def is_host_s(self) -> bool:
         """Opened by a request of the host's, and not by one of the guard's own."""
         return self.call is not None and self.call.own is None
 
     @property
     def name(self) -> str:
+        if self.kind is StreamKind.CARRIER:
+            return "carrier"
         return "standalone" if self.number == STANDALONE else str(self.number)
 
     def move(self, by: StreamStep) -> None:

@@ -104,7 +104,7 @@ class Streams(Closing):
         assert stream.call is not None
         self._finish(stream, linger=True)
         refusal = Refusal(told.status, told.body, told.location, told.retry_after)
-        self.calls.refused(stream.call, refusal, session_sent="mcp-session-id" in stream.headers)
+        self.calls.refused(stream.call, refusal, session_sent=stream.named_session)
 
     def event(self, event: EventReceived) -> None:
         stream = self._streams.get(event.stream)
@@ -359,7 +359,7 @@ class Streams(Closing):
         self.out.append(Report(NotificationLost(stream.method, f"HTTP {told.status}")))
         self._finish(stream, linger=True)
         present = stream.incarnation == self.session.incarnation
-        if told.status == 404 and present and "mcp-session-id" in stream.headers:
+        if told.status == 404 and present and stream.named_session:
             self.calls.lose_session("HTTP 404")
         self.calls.confirmed(stream.number)
 

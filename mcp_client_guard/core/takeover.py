@@ -7,14 +7,13 @@ from attrs import define, evolve, field
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
 from .answers import not_executed_answer
 from .asked import Asked
-from .classify import is_suspect_answer
+from .classify import LOCKED, is_suspect_answer
 from .heritage import PROCESS_DIED, Heritage, OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
 from .moves import Moves
 from .outcomes import deadline_timer
-from .recovery import LOCKED
 from .report import SessionLost
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
@@ -73,6 +72,9 @@ class TakeOver(Moves):
         params = old.initialize_params
         self.session.adopt(heritage.incarnation, old.session_id, params, old.initialize_result)
         self.session.move(SessionStep.OFFERED)
+        if self.is_legacy:
+            self._abandon("another generation was chosen")
+            return False
         if (sent.message.get("params") or {}) != params:
             self._abandon("the host's initialize has other parameters")
             return False

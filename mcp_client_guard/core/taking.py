@@ -144,12 +144,12 @@ class Taking(TakeOver):
 
     def is_answer_of(self, call: Call, body: Any) -> bool:
         """Whether this, though no message, is meant as the answer to this request."""
-        return (
-            call.in_flight
-            and isinstance(body, dict)
-            and "method" not in body
-            and self.ledger.owing(body.get("id")) is call
-        )
+        return self.meant_by(body) is call
+
+    def meant_by(self, body: Any) -> Call | None:
+        """The request in flight that this, though no message, is meant as the answer to."""
+        call = self.ledger.owing(body.get("id")) if isinstance(body, dict) and "method" not in body else None
+        return call if call is not None and call.in_flight else None
 
     def owner_of(self, stream: Stream, message: JSON) -> Call | None:
         """The request that this message is an answer to, or progress of; None if it is of neither kind."""
@@ -214,7 +214,7 @@ class Taking(TakeOver):
             self.speaks_stateless(version_of(call.sent.headers), server_info_of(result))
         if method == "initialize" and stream is not None:
             self.begin_anew()
-            self.opened(stream, params, result)
+            self.opened(self.streams.of(call) or stream, params, result)
         elif method == "tools/list":
             self._learn_tools(params, result)
         elif method == "logging/setLevel":

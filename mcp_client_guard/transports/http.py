@@ -106,6 +106,11 @@ class Answer:
         return self.response.aiter_bytes()
 
     @property
+    def url(self) -> str:
+        """Where it came from, after any redirects."""
+        return str(self.response.url)
+
+    @property
     def complete_by_framing(self) -> bool:
         """Whether an end without an error means a complete response, and not merely a closed connection."""
         if self.response.extensions.get("http_version", b"HTTP/1.1") not in (b"HTTP/1.1", b"HTTP/1.0"):
@@ -150,8 +155,8 @@ class Endpoint:
     url: str
     tells_when_begun: bool = False
     """Whether the client is known to trace: then `begun` is called when the first byte may leave, not before."""
-    _parsed: Any = field(default=None, init=False)
-    """The URL in the client's own class, once it has parsed it."""
+    _parsed: tuple[str, Any] | None = field(default=None, init=False)
+    """The last URL, and the same in the client's own class."""
 
     @asynccontextmanager
     async def request(
@@ -160,14 +165,19 @@ class Endpoint:
         headers: Mapping[str, str],
         content: bytes | None = None,
         begun: Callable[[], None] = lambda: None,
+        url: str | None = None,
     ) -> AsyncIterator[Answer]:
-        """The streamed answer; redirects are followed within the origin only, and only with the same method."""
+        """The streamed answer; redirects are followed within the origin only, and only with the same method.
+
+        `url`: where to, if not to the endpoint itself.
+        """
         extensions: dict[str, Any] = _EXTENSIONS
         if self.tells_when_begun:
             extensions = {**_EXTENSIONS, "trace": _tracing(begun)}
         else:
             begun()
-        target = self._parsed or self.url
+        wanted = url or self.url
+        target: Any = self._parsed[1] if self._parsed is not None and self._parsed[0] == wanted else wanted
         for hop in range(_MAX_REDIRECTS + 1):
             request = self.client.build_request(
                 method,
@@ -176,8 +186,8 @@ class Endpoint:
                 content=content,
                 extensions=extensions,
             )
-            if target is self.url:
-                self._parsed = request.url
+            if target is wanted:
+                self._parsed = (wanted, request.url)
             response = await self._send(request)
             try:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}

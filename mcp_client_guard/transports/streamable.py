@@ -222,7 +222,7 @@ class StreamableHttp:
             return
         self._timers.set(connection, self.max_idle)
         self._tell_drained()
-        self.feed(IdleElapsed(exchange.order.stream, connection, now))
+        self.feed(IdleElapsed(exchange.order.stream, connection, now, exchange.last_byte))
 
     # Saving.
 
@@ -301,7 +301,8 @@ class StreamableHttp:
             method, accept, content = "GET", _ACCEPT_EVENTS, None
         headers = {**order.headers, **accept}
         begun = partial(self._begin, exchange)
-        async with self.endpoint.request(method, headers, content, begun) as answer:
+        url = order.target if isinstance(order, Post) else None
+        async with self.endpoint.request(method, headers, content, begun, url) as answer:
             exchange.last_byte = anyio.current_time()
             exchange.answered = True
             await self._read(exchange, answer)
@@ -321,8 +322,9 @@ class StreamableHttp:
             return
         is_events = fields.get("content-type", "").lower().startswith("text/event-stream")
         resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
-        now = exchange.last_byte
-        self.feed(Answered(order.stream, order.connection, answer.status, is_events, session_id, now, resumed))
+        now, url = exchange.last_byte, answer.url if isinstance(order, Get) else None
+        told = Answered(order.stream, order.connection, answer.status, is_events, session_id, now, resumed, url)
+        self.feed(told)
         if is_events:
             await self._read_events(exchange, answer)
             return

@@ -139,11 +139,13 @@ class Driver:
         if isinstance(told, ConnectionLost):
             self.open.discard(told.connection)
         actions = self.machine.receive(told, now=self.now)
+        begun: list[Action] = []
         for action in actions:
             if isinstance(action, (Post, Get)) and self.begins and not action.delay.attempt:
-                assert not self.machine.receive(Begun(action.stream, action.connection))
-        self.log += actions
-        for action in actions:
+                begun += self.machine.receive(Begun(action.stream, action.connection))
+        assert not [action for action in begun if not isinstance(action, SetTimer)]
+        self.log += actions + begun
+        for action in actions + begun:
             if isinstance(action, (Post, Get)):
                 self.orders[action.stream] = action
                 self.open.add(action.connection)

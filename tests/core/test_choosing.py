@@ -179,7 +179,8 @@ def test_where_no_session_opens_the_probe_passes(driver: Driver, trial: Peer, ho
         error = {"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}}
         actions = trial.event("e1", {"jsonrpc": "2.0", "id": trial.stream, "error": error})
     elif how == "400":
-        actions = trial.refuse(400)
+        trial.refuse(400)
+        actions = driver.standalone.refuse(405)  # nor is there a legacy stream
     elif how == "cut":
         actions = trial.cut()
     else:
@@ -200,7 +201,7 @@ def test_a_trial_waits_for_seconds_and_not_for_call_deadline(driver: Driver, tri
 
 
 def test_what_was_found_is_remembered_for_the_next_connection(driver: Driver, trial: Peer) -> None:
-    trial.refuse(400)
+    trial.refuse(406)
     driver.sent("server/discover").answer(DISCOVERED)
     following = Driver(generation="auto")
     following.machine = Machine(generation="auto", shared=driver.machine.shared)
@@ -209,7 +210,7 @@ def test_what_was_found_is_remembered_for_the_next_connection(driver: Driver, tr
 
 
 def test_a_session_opened_since_is_remembered_instead(driver: Driver, trial: Peer) -> None:
-    trial.refuse(400)
+    trial.refuse(406)
     driver.sent("server/discover").answer(DISCOVERED)
     driver.initialize()
     assert driver.machine.shared.found is SESSIONS

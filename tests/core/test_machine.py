@@ -125,7 +125,7 @@ def test_an_initialize_that_fails_leaves_the_session_new(how: str) -> None:
         sent.accept(events=False)
         sent.body(sent.error())
     elif how == "status":
-        sent.refuse(400)
+        sent.refuse(406)
     else:
         for _ in range(3):  # it is harmless, and so it is sent again
             driver.sent("initialize").cut()

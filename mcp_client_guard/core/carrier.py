@@ -1,0 +1,356 @@
+"""The carrier: the GET stream that is a legacy session (2024-11-05 transports, HTTP with SSE).
+
+Its first event says where messages are posted; every message of the server's comes on it. It cannot be resumed:
+when it is lost the session is, another GET gives another endpoint, and what was in flight is reconciled. So a
+request's POST ends well with its 2xx, and the request then waits for the carrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
+from .endpoint import endpoint_of, shown_origin
+from .event_id import IdScheme
+from .inputs import Answered, Begun, BodyReceived, EventReceived, IdleElapsed, Refused, TooLarge
+from .ledger import Call, Own, Refusal
+from .messages import messages_of
+from .model import JSON, Generation
+from .report import Disconnected, EndpointRefused
+from .state import SessionState, StreamState, StreamStep
+from .stream import STANDALONE, Stream, StreamKind
+from .streams import Streams
+from .trail import Placement
+
+_ENDPOINT_SECONDS = 30.0
+"""How long a server that is known to be a legacy one may take for its first event."""
+_TRY_LATER = frozenset({408, 409, 425, 429})
+
+
+@define(eq=False, repr=False)
+class Carrying(Streams):
+    """Owns the carrier, and what is posted beside it."""
+
+    _endpoint: str | None = field(default=None, init=False, repr=False)
+    """Where to post; None until the carrier has said so."""
+    _carrier: int = field(default=0, init=False)
+    """The connection of the carrier that has said so."""
+    _base: str = field(default="", init=False, repr=False)
+    """Where the carrier was answered."""
+    _is_used: bool = field(default=False, init=False)
+    """A session was begun on it: another one needs another carrier."""
+    _awaiting: dict[int, Stream] = field(factory=dict, init=False)
+    """What is to be posted as soon as there is an endpoint."""
+    _retry_ms: int | None = field(default=None, init=False)
+    """From the last carrier that named one."""
+    _failures: int = field(default=0, init=False)
+    """Carriers in a row that were lost before a session was open."""
+    _pinged_at: float | None = field(default=None, init=False)
+    """When the silent carrier's server was last asked for a byte."""
+    _ping_accepted: bool = field(default=False, init=False)
+
+    # Opened, and ended.
+
+    def open_carrier(self, delay: Delay = NO_DELAY) -> None:
+        """Open the stream, if there is none; what awaits its endpoint is posted then."""
+        if STANDALONE in self._streams:
+            return
+        stream = self._new_stream(STANDALONE, StreamKind.CARRIER, "")
+        stream.retry_ms = self._retry_ms
+        self._get(stream, Delay(max(delay.attempt, self._failures), stream.retry_ms, delay.at_least))
+
+    def close_carrier(self) -> None:
+        """It is not wanted any more."""
+        self._endpoint, self._carrier, self._is_used, self._pinged_at = None, 0, False, None
+        stream = self._streams.get(STANDALONE)
+        if stream is not None and stream.kind is StreamKind.CARRIER:
+            self._retry_ms = stream.retry_ms
+            self.out.append(CancelTimer(_endpoint_timer(stream)))
+            self._finish(stream)
+
+    def leave_session(self, opener: Stream | None = None) -> None:
+        self.close_carrier()
+        self._abandon("its session was lost")
+        super().leave_session(opener)
+
+    def forget_session(self, opener: Stream) -> None:
+        self._failures = 0
+        super().forget_session(opener)
+
+    def _abandon(self, why: str) -> None:
+        """What was posted beside a carrier that is no more has no answer to come."""
+        for stream in [s for s in self._streams.values() if s.legacy and s.carrier not in (0, self._carrier)]:
+            call = stream.call
+            if self._streams.get(stream.number) is not stream:
+                continue
+            if call is None:
+                self._note_given_up(stream, why)
+            elif call.method == "tools/call" and stream.begun and not stream.accepted:
+                # If it is refused yet it did not run, and can be sent again; not every server answers at all.
+                self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.witness_timeout))
+            elif call.method == "initialize" and self._failures > self.policy.max_attempts:
+                self._finish(stream)
+                self.calls.unopened(call, why, None)
+            else:
+                self._give_up(stream, why)
+
+    def _carrier_failed(
+        self, stream: Stream, why: str, refusal: Refusal | None = None, *, final: bool = False
+    ) -> None:
+        """It has brought no endpoint: another attempt, as long as somebody awaits it."""
+        if self.calls.is_detecting:
+            self.close_carrier()
+            self.calls.legacy_not_found()
+            return
+        stream.attempts += 1
+        if final or stream.attempts > self.policy.max_attempts or not self._still_awaiting():
+            self.close_carrier()
+            calls = self._await_no_more(why)
+            if final and self.calls.may_have_moved(refusal.status if refusal else 200):
+                self.calls.legacy_gone(calls)
+                return
+            for call in calls:
+                self.calls.unopened(call, f"the stream of its session could not be opened ({why})", refusal)
+            return
+        self.out.append(CancelTimer(_endpoint_timer(stream)))
+        self.out.append(Hangup(stream.connection))
+        stream.move(StreamStep.CUT)
+        self._get(stream, self._delay(stream, (refusal and refusal.retry_after) or 0.0))
+
+    def _still_awaiting(self) -> list[Stream]:
+        return [stream for stream in self._awaiting.values() if self._streams.get(stream.number) is stream]
+
+    def _await_no_more(self, why: str) -> list[Call]:
+        """The requests that awaited an endpoint; nothing of them was sent."""
+        streams = self._still_awaiting()
+        self._awaiting.clear()
+        for stream in streams:
+            if stream.call is None:
+                self._note_given_up(stream, why)
+            else:
+                self._finish(stream)
+        return [stream.call for stream in streams if stream.call is not None]
+
+    def _carrier_lost(self, stream: Stream, why: str) -> None:
+        if self._endpoint is None:
+            self._carrier_failed(stream, why)
+            return
+        self.out.append(Report(Disconnected(stream.name, why, stream.undrained, resumable=False)))
+        self._failures += 1
+        self.close_carrier()
+        if self.session.state is not SessionState.NEW:
+            self.calls.lose_session(f"its stream was lost: {why}")
+        self._abandon(f"the stream of its session was lost ({why})")
+
+    # What the shell tells of it.
+
+    def begun(self, told: Begun) -> None:
+        super().begun(told)
+        stream = self.current(told.stream, told.connection)
+        if stream is not None and stream.kind is StreamKind.CARRIER:
+            is_asked = self.calls.is_detecting or self.calls.is_remembered
+            seconds = self.policy.witness_timeout if is_asked else _ENDPOINT_SECONDS
+            self.out.append(SetTimer(_endpoint_timer(stream), seconds))
+
+    def answered(self, told: Answered) -> None:
+        stream = self.current(told.stream, told.connection)
+        if stream is None or stream.kind is not StreamKind.CARRIER:
+            super().answered(told)
+            if stream is not None and stream.method == "initialize" and stream.legacy:
+                stream.offered_session_id = told.session_id or self._offered_session_id
+        elif not told.is_events:
+            self._carrier_failed(stream, "it was answered without events", final=True)
+        else:
+            stream.answered, stream.opened_at = True, told.at
+            stream.offered_session_id = told.session_id
+            self._base = told.url or ""
+            if stream.state is StreamState.LOST:
+                stream.move(StreamStep.ANSWERED)
+
+    @property
+    def _offered_session_id(self) -> str | None:
+        carrier = self._streams.get(STANDALONE)
+        return None if carrier is None else carrier.offered_session_id
+
+    def refused(self, told: Refused) -> None:
+        stream = self.current(told.stream, told.connection)
+        if stream is None or stream.kind is not StreamKind.CARRIER:
+            super().refused(told)
+            return
+        later = told.status in _TRY_LATER or told.status >= 500
+        refusal = Refusal(told.status, told.body, told.location, told.retry_after)
+        self._carrier_failed(stream, f"HTTP {told.status}", refusal, final=not later)
+
+    def event(self, event: EventReceived) -> None:
+        stream = self._streams.get(event.stream)
+        if stream is not None and stream.legacy and stream.connection == event.connection:
+            if stream.kind is StreamKind.CARRIER and self._is_signal(stream, event):
+                return
+            if stream.trail.holds(event.event_id, event.data):
+                self._drop_duplicate(stream, event, bool(messages_of(event.body)))
+                return
+        super().event(event)
+
+    def _is_signal(self, stream: Stream, event: EventReceived) -> bool:
+        """Whether this event is no message, or comes where none may."""
+        if event.retry is not None:
+            stream.retry_ms = event.retry
+        if event.name == "endpoint":
+            self._take_endpoint(stream, event.data)
+        elif self._endpoint is not None:
+            return False
+        elif event.data:
+            self._carrier_failed(stream, "its first event is not an endpoint", final=True)
+        return True
+
+    def _take_endpoint(self, stream: Stream, reference: bytes) -> None:
+        endpoint, is_first = endpoint_of(self._base, reference), self._endpoint is None
+        if endpoint is None:
+            self.out.append(Report(EndpointRefused(shown_origin(self._base, reference))))
+            if is_first:
+                self._carrier_failed(stream, "its endpoint is of another origin", final=True)
+            return
+        self._endpoint = endpoint
+        if not is_first:
+            return
+        self._carrier = stream.connection
+        self.out.append(CancelTimer(_endpoint_timer(stream)))
+        if self.calls.is_detecting:
+            self.calls.legacy_found()
+        awaiting = self._still_awaiting()
+        self._awaiting.clear()
+        for waiting in awaiting:
+            self._post_again(waiting, NO_DELAY)
+
+    def idle(self, told: IdleElapsed) -> None:
+        """Its bytes are all that shows that the carrier stands: a silent one's server is asked for some."""
+        stream = self.current(told.stream, told.connection)
+        if stream is None or stream.kind is not StreamKind.CARRIER:
+            super().idle(told)
+        elif self._endpoint is None:
+            return  # there is a timer for that
+        elif self._pinged_at is not None and self._ping_accepted and told.since <= self._pinged_at:
+            self._carrier_lost(stream, "no byte for max_idle, nor for a ping")
+        else:
+            self._pinged_at, self._ping_accepted = told.at, False
+            self.calls.probe()
+
+    def too_large(self, told: TooLarge) -> None:
+        stream = self.current(told.stream, told.connection)
+        if stream is not None and stream.kind is StreamKind.CARRIER:
+            self._carrier_lost(stream, f"an event larger than max_event_size ({told.limit} bytes)")
+        else:
+            super().too_large(told)
+
+    def timer(self, timer: Timer, at: float) -> None:
+        stream = self.current(timer.stream, timer.connection)
+        if timer.kind is not TimerKind.ENDPOINT:
+            super().timer(timer, at)
+        elif stream is not None:
+            self._carrier_failed(stream, "it brought no endpoint in time", final=self.calls.is_remembered)
+
+    # What is posted beside it.
+
+    def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
+        stream = super()._new_stream(number, kind, method)
+        stream.legacy = kind is StreamKind.CARRIER or self.session.generation is Generation.LEGACY_SSE
+        if stream.legacy:
+            stream.trail.scheme = IdScheme.OPAQUE
+        return stream
+
+    def _get_headers(self, stream: Stream) -> dict[str, str]:
+        return {} if stream.kind is StreamKind.CARRIER else super()._get_headers(stream)
+
+    def _post(self, stream: Stream, message: JSON, headers: Mapping[str, str], delay: Delay = NO_DELAY) -> None:
+        if stream.legacy:
+            # The host stamps a version as streamable HTTP wants it.
+            headers = {name: value for name, value in headers.items() if name != "mcp-protocol-version"}
+        super()._post(stream, message, headers, delay)
+
+    def _post_again(self, stream: Stream, delay: Delay) -> None:
+        begins_session = stream.legacy and stream.method == "initialize"
+        if begins_session and self._is_used:
+            self.close_carrier()
+            self._abandon("another session was opened")
+        if not stream.legacy or self._endpoint is not None:
+            stream.carrier, stream.target = (self._carrier, self._endpoint) if stream.legacy else (0, None)
+            self._is_used = self._is_used or begins_session
+            super()._post_again(stream, delay)
+        else:
+            self._new_connection(stream)
+            stream.carrier = 0
+            self._awaiting[stream.number] = stream
+            self.open_carrier(delay)
+
+    def body(self, told: BodyReceived) -> None:
+        stream = self.current(told.stream, told.connection)
+        if stream is None or not stream.legacy or stream.call is None:
+            super().body(told)
+            return
+        for message in messages_of(told.body):
+            self.calls.take(stream, message, direct=True)
+        if self.current(told.stream, told.connection) is stream:
+            self._taken_by_server(stream)
+
+    def _taken_by_server(self, stream: Stream) -> None:
+        """Its POST was answered, and not with its answer."""
+        call = stream.call
+        assert call is not None
+        if not call.in_flight:
+            self._finish(stream, linger=True)
+        elif stream.carrier != self._carrier:
+            self._give_up(stream, "the stream of its session was lost")
+        else:
+            stream.accepted = True
+            self._ping_accepted = self._ping_accepted or call.own is Own.PING
+
+    def _cut(self, stream: Stream, why: str, at: float, *, clean: bool) -> None:
+        if not stream.legacy:
+            super()._cut(stream, why, at, clean=clean)
+        elif stream.kind is StreamKind.CARRIER:
+            self._carrier_lost(stream, why)
+        elif stream.answered or stream.call is None or not stream.call.in_flight:
+            self._taken_by_server(stream)
+        elif stream.carrier != self._carrier:
+            self._give_up(stream, f"its connection was lost, and the stream of its session ({why})")
+        else:
+            # Written, and nobody has said that it was not taken: its answer may come on the carrier.
+            self.out.append(Report(Disconnected(stream.name, why, 0, resumable=False)))
+            stream.move(StreamStep.CUT)
+            self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.settle_after))
+
+    def answer_overdue(self, number: int) -> None:
+        stream = self._streams.get(number)
+        if stream is None or not stream.legacy or stream.unreadable or stream.call is None:
+            super().answer_overdue(number)
+        elif stream.call.in_flight:
+            self._give_up(stream, "its connection was lost, and no answer has come")
+
+    def _place_empty(self, stream: Stream, event: EventReceived, placement: Placement) -> None:
+        super()._place_empty(stream, event, placement)
+        meant = self.calls.meant_by(event.body) if stream.kind is StreamKind.CARRIER else None
+        own = None if meant is None else self._streams.get(meant.wire_id)
+        if own is not None:
+            # A good answer may still follow; not for ever.
+            own.unreadable = True
+            self.out.append(SetTimer(Timer(TimerKind.ANSWER, own.number), self.policy.witness_timeout))
+
+    def finish_call(self, wire_id: int, by: Stream) -> None:
+        own = self._streams.get(wire_id)
+        if by.kind is StreamKind.CARRIER and own is not None:
+            self._finish(own, linger=True)
+        else:
+            super().finish_call(wire_id, by)
+
+    def cancel(self, call: Call) -> bool:
+        stream = self._streams.get(call.wire_id)
+        sent = super().cancel(call)
+        if stream is not None and stream.accepted and self._streams.get(call.wire_id) is stream:
+            self._finish(stream)
+        return sent
+
+
+def _endpoint_timer(stream: Stream) -> Timer:
+    return Timer(TimerKind.ENDPOINT, STANDALONE, stream.connection)

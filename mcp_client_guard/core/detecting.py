@@ -1,0 +1,130 @@
+"""How the messages of a connection travel: streamable HTTP, or legacy HTTP+SSE where the server has nothing else.
+
+Found once, at the first `initialize` (2026-07-28 transports, Backwards Compatibility): if its POST is refused as
+a legacy server refuses it, a GET must bring `endpoint` as its first event. A refusal in mid-session never says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import define, field
+
+from .actions import NO_DELAY, Delay, Report
+from .classify import LOCKED, may_be_legacy, rule_on
+from .ledger import Call, Refusal
+from .model import Generation
+from .report import Connected
+from .restoring import Restoring
+
+
+@define(eq=False, repr=False)
+class Detecting(Restoring):
+    """Owns the generation of the session that is open, or is to be opened."""
+
+    _is_known: bool = field(default=False, init=False)
+    """A session was opened, or the server was asked for a legacy stream: it is not asked again."""
+    _refused: list[tuple[Call, Refusal]] = field(factory=list, init=False)
+    """Every `initialize` that waits for what the GET brings, and what its POST drew."""
+    is_remembered: bool = field(default=False, init=False)
+    """A legacy stream is tried first, since it worked before."""
+    _left_legacy: bool = field(default=False, init=False)
+    """Streamable HTTP is tried where a legacy server was."""
+
+    @property
+    def is_legacy(self) -> bool:
+        """The session is a stream, or is to be one."""
+        return self.session.generation is Generation.LEGACY_SSE
+
+    def may_have_moved(self, status: int) -> bool:
+        """Whether a legacy stream that is refused so may be one that is no more: streamable HTTP is tried then."""
+        if self.is_remembered:
+            return status not in LOCKED and status < 500
+        return self.session.incarnation > 0 and status in (404, 405)
+
+    @property
+    def is_detecting(self) -> bool:
+        """The server is being asked for a legacy stream."""
+        return bool(self._refused)
+
+    def holds_refusal(self, call: Call, refusal: Refusal, *, session_sent: bool) -> bool:
+        """Whether this refusal of an `initialize` waits for what a GET brings."""
+        if self._left_legacy:
+            self._left_legacy = False
+            self.session.generation = Generation.LEGACY_SSE
+        is_first = not self._is_known and not session_sent
+        if not is_first or not call.in_flight or not may_be_legacy(refusal.status, refusal.body):
+            return False
+        self._refused.append((call, refusal))
+        self.streams.open_carrier()
+        return True
+
+    def legacy_found(self) -> None:
+        """The first event of the stream is an endpoint."""
+        self.session.generation = Generation.LEGACY_SSE
+        for call, _ in self._held():
+            self._put(call)
+
+    def legacy_not_found(self) -> None:
+        """What was refused at first is refused for good."""
+        for call, refusal in self._held():
+            self._refused_for_good(call, refusal)
+
+    def conclude_refusal(self, call: Call) -> None:
+        """This request must have its outcome now."""
+        mine = [refusal for held, refusal in self._refused if held is call]
+        self._refused = [(held, refusal) for held, refusal in self._refused if held is not call]
+        for refusal in mine:
+            self._refused_for_good(call, refusal)
+        if mine and not self._refused:
+            self.streams.close_carrier()
+
+    def generation_known(self) -> None:
+        """A session was opened."""
+        self._is_known = True
+        self.is_remembered = self._left_legacy = False
+
+    def legacy_gone(self, calls: Iterable[Call]) -> None:
+        """There is no legacy stream any more where one was: the server speaks streamable HTTP by now, or is gone.
+
+        It is a new relationship (DESIGN §6): these `initialize` requests, of which nothing was sent, go there.
+        """
+        self.session.generation = Generation.STREAMABLE_HTTP
+        self._is_known, self.is_remembered = True, False
+        self._left_legacy = self.session.incarnation > 0
+        for call in calls:
+            self._put(call)
+
+    def _post(self, call: Call, delay: Delay = NO_DELAY) -> None:
+        may_choose = not self._is_known and self.session.generation is Generation.STREAMABLE_HTTP
+        if call.method == "initialize" and may_choose and self.shared.found is Generation.LEGACY_SSE:
+            self.is_remembered = True
+            self.session.generation = Generation.LEGACY_SSE
+        super()._post(call, delay)
+
+    def unopened(self, call: Call, reason: str, refusal: Refusal | None) -> None:
+        """There is no stream that this request could be sent beside: nothing of it has left."""
+        if call.own is not None:
+            self._own_failed(call, reason, refusal)
+        else:
+            self.not_executed(call, "server" if refusal else "wire", reason, refusal.status if refusal else None)
+
+    def _report_connected(self) -> None:
+        info = self.session.initialize_result.get("serverInfo")
+        info = info if isinstance(info, dict) else {}
+        server = f"{info.get('name', '?')} {info.get('version', '?')}"
+        session = self.session
+        connected = Connected(session.fingerprint, session.protocol_version, session.generation, server)
+        self.out.append(Report(connected))
+
+    def _held(self) -> list[tuple[Call, Refusal]]:
+        held, self._refused = self._refused, []
+        self._is_known = True
+        return held
+
+    def _refused_for_good(self, call: Call, refusal: Refusal) -> None:
+        if call.own is not None:
+            self._own_failed(call, f"HTTP {refusal.status}", refusal)
+        else:
+            ran = rule_on(refusal.status, refusal.body, session_sent=False).ran
+            self._settle_refused(call, ran, refusal)

@@ -1,0 +1,697 @@
+"""The carrier is the session: what is posted waits for it, and when it is lost everything beside it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import EndSession, Get, Hangup, Post, TimerKind
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
+from mcp_client_guard.core.inputs import UNREADABLE, Answered, BodyReceived, EventReceived
+from mcp_client_guard.core.model import CursorMoved, Generation, Outcome, SessionEnded, SessionOpened
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import (
+    CallSettled,
+    Connected,
+    Disconnected,
+    DuplicateDropped,
+    EndpointRefused,
+    NotificationLost,
+    Reinitialized,
+    SessionLost,
+)
+from mcp_client_guard.core.state import SessionState
+from tests.core.driver import delivered, in_doubt, note, of, outcomes, records, reports
+from tests.core.legacy import LEGACY_RESULT, Legacy
+
+
+@pytest.fixture
+def driver() -> Legacy:
+    return Legacy().opened()
+
+
+def posted(actions: Any, method: str | None = None) -> list[Post]:
+    return [p for p in of(actions, Post) if method in (None, p.message.get("method"))]
+
+
+def state(driver: Legacy) -> SessionState:
+    return driver.machine.session.state
+
+
+# Opened.
+
+
+def test_the_first_message_waits_for_the_endpoint_and_goes_there() -> None:
+    driver = Legacy()
+    sent = driver.request("initialize")
+    assert not of(sent.actions, Post)
+    assert driver.get.headers == {}
+    assert driver.get.last_event_id is None
+    assert not of(driver.accepts(), Post)
+    (post,) = of(driver.names("/messages?session=abc"), Post)
+    assert post.target == "http://h/messages?session=abc"
+    assert "abc" not in repr(post)
+    assert post.headers == {}
+
+
+def test_a_session_opens_and_is_reported_as_what_it_is(driver: Legacy) -> None:
+    (connected,) = reports(driver.log, Connected)
+    assert connected.generation is Generation.LEGACY_SSE
+    (opened,) = records(driver.log, SessionOpened)
+    assert opened.generation is Generation.LEGACY_SSE
+    assert opened.session_id is None
+    assert len(of(driver.log, Get)) == 1, "no standalone stream beside the carrier"
+
+
+@pytest.mark.parametrize(("version", "sent"), [("2024-11-05", None), ("2025-03-26", None), ("2025-06-18", True)])
+def test_the_version_header_goes_out_from_2025_06_18_on(version: str, sent: bool | None) -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    driver.serves()
+    driver.answers(driver.sent("initialize"), {**LEGACY_RESULT, "protocolVersion": version})
+    actions = driver.submit(
+        {"jsonrpc": "2.0", "method": "notifications/initialized"}, mcp_protocol_version="2025-11-25", x_other="y"
+    )
+    (post,) = of(actions, Post)
+    assert post.headers.get("mcp-protocol-version") == (version if sent else None)
+    assert post.headers["x-other"] == "y"
+    assert "mcp-session-id" not in post.headers
+
+
+@pytest.mark.parametrize("where", ["get", "post"])
+def test_a_session_id_is_sent_only_if_the_server_gave_one(where: str) -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    driver.serves(session_id="s-77" if where == "get" else None)
+    sent = driver.sent("initialize")
+    sent.accept(status=202, events=False, session_id="s-77" if where == "post" else None)
+    sent.body(None)
+    driver.carries(sent.result(LEGACY_RESULT))
+    (post,) = of(driver.notify("notifications/initialized"), Post)
+    assert post.headers == {"mcp-session-id": "s-77"}
+    driver.takes(driver.sent("notifications/initialized"))
+    assert not of(driver.close(), EndSession), "the session ends with its stream"
+
+
+def test_the_endpoint_may_come_twice_and_the_newest_counts(driver: Legacy) -> None:
+    assert driver.names("/messages?session=1") == []
+    driver.names("other?session=1")
+    call = driver.call()
+    assert isinstance(call.order, Post)
+    assert call.order.target == "http://h/other?session=1"
+
+
+def test_another_origin_is_refused_and_reported_and_nothing_goes_there() -> None:
+    driver = Legacy()
+    sent = driver.request("initialize")
+    actions = driver.serves("https://evil/m?session=secret")
+    (refused,) = reports(actions, EndpointRefused)
+    assert refused.origin == "https://evil:443"
+    assert not of(driver.log, Post)
+    assert delivered(actions)[0]["id"] == sent.host_id
+    assert delivered(actions)[0]["error"]["code"] == CODE_NOT_EXECUTED
+    assert "secret" not in repr(driver.log)
+
+
+def test_another_origin_later_changes_nothing(driver: Legacy) -> None:
+    assert reports(driver.names("//evil/m"), EndpointRefused)
+    call = driver.call()
+    assert isinstance(call.order, Post)
+    assert call.order.target == "http://h/messages?session=1"
+    assert driver.carrier.is_open
+
+
+def test_without_an_address_of_the_stream_nothing_can_be_resolved() -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    assert reports(driver.accepts(url=None) + driver.names("/m"), EndpointRefused)
+
+
+def test_retry_and_priming_may_come_before_the_endpoint_and_nothing_else() -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    driver.accepts()
+    assert driver.carries(None, "p1", retry=70) == []
+    assert of(driver.names(), Post)
+
+    driver = Legacy()
+    driver.request("initialize")
+    driver.accepts()
+    assert delivered(driver.carries(note("too early")))[0]["error"]["code"] == CODE_NOT_EXECUTED
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 406, 410])
+def test_a_stream_that_is_refused_for_good_is_the_answer(status: int) -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    actions = driver.carrier.refuse(status)
+    assert delivered(actions)[0]["error"]["data"]["http_status"] == status
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert not of(actions, Get)
+    driver.request("initialize")
+    driver.serves()
+    assert driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+
+
+def test_a_get_without_events_is_refused_for_good() -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    stale = driver.carrier.stale()
+    actions = stale.accept(events=False)
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert stale.body("hello") == []
+
+
+@pytest.mark.parametrize("how", ["refuse", "cut", "not written", "no endpoint"])
+def test_one_that_cannot_be_opened_now_is_tried_again_ever_more_slowly(how: str) -> None:
+    driver = Legacy(GuardPolicy(max_attempts=3))
+    sent = driver.request("initialize")
+    delays = []
+    for _ in range(4):
+        driver.carrier.begin()
+        if how == "refuse":
+            actions = driver.carrier.refuse(503, retry_after=2.0)
+        elif how == "no endpoint":
+            driver.accepts()
+            actions = driver.elapse(TimerKind.ENDPOINT)
+        elif how == "cut":
+            driver.accepts()
+            actions = driver.carrier.cut()
+        else:
+            actions = driver.carrier.not_written()
+        delays += [g.delay for g in of(actions, Get)]
+    assert [d.attempt for d in delays] == [1, 2, 3]
+    assert {d.at_least for d in delays} == {2.0 if how == "refuse" else 0.0}
+    assert delivered(actions)[0]["id"] == sent.host_id
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+
+
+def test_one_that_nobody_awaits_any_more_is_not_tried_again() -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    driver.elapse(TimerKind.DEADLINE)
+    assert not of(driver.carrier.cut(), Get)
+
+
+def test_what_was_cancelled_before_the_endpoint_came_is_never_posted() -> None:
+    driver = Legacy()
+    waiting = driver.request("tools/list")
+    driver.request("initialize")
+    driver.cancel(waiting)
+    (post,) = of(driver.serves(), Post)
+    assert post.message["method"] == "initialize"
+
+
+def test_a_notification_waits_for_the_endpoint_too_or_is_reported_lost() -> None:
+    driver = Legacy()
+    driver.notify("notifications/roots/list_changed")
+    driver.accepts()
+    assert [p.message["method"] for p in of(driver.names(), Post)] == ["notifications/roots/list_changed"]
+
+    driver = Legacy()
+    driver.notify("notifications/roots/list_changed")
+    assert reports(driver.carrier.refuse(404), NotificationLost)
+
+
+# A call.
+
+
+def test_a_post_ends_well_with_its_2xx_and_the_answer_comes_on_the_carrier(driver: Legacy) -> None:
+    call = driver.call()
+    assert outcomes(driver.takes(call)) == []
+    assert delivered(driver.carries(call.progress(1)))[0]["params"]["progressToken"] == "tok"
+    actions = driver.carries(call.result())
+    assert delivered(actions)[0]["id"] == call.host_id
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("body", [None, "Accepted", UNREADABLE, {"odd": 1}])
+@pytest.mark.parametrize("status", [200, 202, 204])
+def test_whatever_a_2xx_brings_the_call_waits(driver: Legacy, status: int, body: Any) -> None:
+    call = driver.call()
+    actions = call.accept(status=status, events=False) + call.body(body)
+    assert outcomes(actions) == []
+    assert outcomes(driver.carries(call.result())) == [Outcome.COMPLETED]
+
+
+def test_a_2xx_cut_within_its_body_is_a_2xx(driver: Legacy) -> None:
+    call = driver.call()
+    call.accept(status=202, events=False)
+    assert outcomes(call.cut()) == []
+    assert outcomes(driver.carries(call.result())) == [Outcome.COMPLETED]
+
+
+def test_the_answer_may_overtake_the_2xx(driver: Legacy) -> None:
+    call = driver.call()
+    actions = driver.carries(call.result())
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert of(actions, Hangup)[-1].linger
+    assert driver.takes(call) == []
+
+
+def test_an_odd_server_may_answer_the_post_itself(driver: Legacy) -> None:
+    call = driver.call()
+    assert outcomes(call.answer()) == [Outcome.COMPLETED]
+    other = driver.call(n=2)
+    other.accept()
+    assert outcomes(other.event("7", other.result())) == [Outcome.COMPLETED]
+
+
+def test_events_of_a_post_are_never_resumed(driver: Legacy) -> None:
+    call = driver.call()
+    call.accept()
+    call.event("p")
+    call.event("7", call.progress(1))
+    actions = call.cut()
+    assert not of(actions, Get)
+    assert outcomes(driver.carries(call.result())) == [Outcome.COMPLETED]
+    assert not records(driver.log, CursorMoved)
+
+
+def test_a_post_of_which_nothing_was_written_is_sent_again(driver: Legacy) -> None:
+    call = driver.call()
+    (post,) = of(call.not_written(), Post)
+    assert post.delay.attempt == 1
+    assert post.target == "http://h/messages?session=1"
+
+
+def test_a_post_lost_before_its_status_may_have_been_taken(driver: Legacy) -> None:
+    """Its answer is waited for on the carrier, and not for ever."""
+    call, other = driver.call(), driver.call(n=2)
+    actions = call.cut() + other.cut()
+    assert reports(actions, Disconnected)
+    assert outcomes(actions) == []
+    assert outcomes(driver.carries(call.result())) == [Outcome.COMPLETED]
+    assert outcomes(driver.elapse(TimerKind.ANSWER, call.stream)) == []
+    assert outcomes(driver.elapse(TimerKind.ANSWER, other.stream)) == [Outcome.IN_DOUBT]
+
+
+def test_an_answer_that_cannot_be_read_is_not_waited_for_for_ever(driver: Legacy) -> None:
+    call = driver.call()
+    driver.takes(call)
+    driver.carries({"jsonrpc": "2.0", "id": call.stream})
+    (settled,) = reports(driver.elapse(TimerKind.ANSWER, call.stream), CallSettled)
+    assert settled.outcome is Outcome.IN_DOUBT
+    assert "could not be read" in settled.reason
+
+
+def test_a_good_answer_may_follow_one_that_cannot_be_read(driver: Legacy) -> None:
+    call = driver.call()
+    driver.takes(call)
+    driver.carries({"jsonrpc": "2.0", "id": call.stream})
+    driver.carries({"jsonrpc": "2.0", "id": 1})
+    assert outcomes(driver.carries(call.result())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_cancelled_call_is_told_to_the_server_and_leaves_nothing_behind(driver: Legacy, accepted: bool) -> None:
+    call = driver.call()
+    if accepted:
+        driver.takes(call)
+    actions = driver.cancel(call)
+    (post,) = posted(actions, "notifications/cancelled")
+    assert post.message["params"]["requestId"] == call.stream
+    assert post.target == "http://h/messages?session=1"
+    assert outcomes(actions) == [Outcome.CANCELLED]
+    if not accepted:
+        driver.takes(call)
+    driver.takes(driver.sent("notifications/cancelled"))
+    assert set(driver.machine._streams._streams) == {0}
+
+
+def test_a_deadline_leaves_a_call_in_doubt_and_cancels_it(driver: Legacy) -> None:
+    call = driver.call()
+    driver.takes(call)
+    actions = driver.elapse(TimerKind.DEADLINE, call.stream)
+    assert posted(actions, "notifications/cancelled")
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+
+
+def test_a_request_of_the_server_s_is_answered_by_a_post(driver: Legacy) -> None:
+    (asked,) = delivered(
+        driver.carries({"jsonrpc": "2.0", "id": 5, "method": "roots/list", "params": {}}, event_id="9")
+    )
+    (post,) = of(driver.submit({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}), Post)
+    assert post.message["id"] == 5
+    assert post.target == "http://h/messages?session=1"
+    assert not records(driver.log, CursorMoved)
+
+
+# Event IDs.
+
+
+def test_an_event_that_comes_twice_is_dropped_and_no_cursor_is_kept(driver: Legacy) -> None:
+    driver.carries(note("a"), "1")
+    actions = driver.carries(note("a"), "1")
+    assert reports(actions, DuplicateDropped)
+    assert delivered(actions) == []
+    assert delivered(driver.carries(note("b"), "2"))
+    driver.drain(3)
+    assert not records(driver.log, CursorMoved)
+
+
+def test_an_id_on_every_event_identifies_nothing(driver: Legacy) -> None:
+    """The Java SDK puts the session ID on each."""
+    got = [delivered(driver.carries(note(text), "same")) for text in ("a", "b", "b", "a")]
+    assert all(got)
+
+
+def test_a_declared_scheme_does_not_hold_here() -> None:
+    driver = Legacy(GuardPolicy(id_scheme="contiguous")).opened()  # type: ignore[arg-type]
+    for event_id in ("5", "3", "17"):
+        assert delivered(driver.carries(note(event_id), event_id))
+
+
+# Lost.
+
+
+@pytest.mark.parametrize("how", ["FIN", "RST", "too large"])
+def test_a_lost_carrier_is_a_lost_session_opened_again_once(driver: Legacy, how: str) -> None:
+    call = driver.call()
+    driver.takes(call)
+    driver.carries(note("seen"), "41")
+    if how == "too large":
+        actions = driver.carrier.too_large()
+    else:
+        actions = driver.carrier.end() if how == "FIN" else driver.carrier.cut()
+    assert in_doubt(actions)
+    assert reports(actions, SessionLost)
+    (lost,) = reports(actions, Disconnected)
+    assert (lost.stream, lost.undrained, lost.resumable) == ("carrier", 2, False)
+    (get,) = of(actions, Get)
+    assert get.last_event_id is None
+    assert get.headers == {}
+    assert not of(actions, Post)
+    again = driver.reopened()
+    assert [p.target for p in posted(again, "initialize")] == ["http://h/messages?session=2"]
+    assert reports(again, Reinitialized)
+    assert state(driver) is SessionState.LIVE
+    assert records(driver.log, SessionEnded)[0].incarnation == 1
+
+
+def test_undrained_messages_of_a_lost_carrier_are_still_delivered(driver: Legacy) -> None:
+    """Seed 000: the answer had come, and only the host had not taken it yet."""
+    call = driver.call()
+    driver.takes(call)
+    assert outcomes(driver.carries(call.result(), "e-104")) == [Outcome.COMPLETED]
+    actions = driver.carrier.cut()
+    (lost,) = reports(actions, Disconnected)
+    assert lost.undrained > 0
+    assert outcomes(actions) == []
+
+
+def test_a_safe_call_is_sent_again_in_the_new_session(driver: Legacy) -> None:
+    driver.answers(driver.request("tools/list"), {"tools": []})
+    listed = driver.request("prompts/list")
+    driver.takes(listed)
+    driver.carrier.cut()
+    again = posted(driver.reopened(), "prompts/list")
+    assert [p.target for p in again] == ["http://h/messages?session=2"]
+    assert outcomes(driver.carries(driver.peer(again[0].stream).result({"prompts": []}))) == [Outcome.COMPLETED]
+
+
+def test_a_call_not_written_when_the_carrier_is_lost_is_sent_again(driver: Legacy) -> None:
+    driver.begins = False
+    call = driver.call()
+    driver.begins = True
+    actions = driver.carrier.cut()
+    assert outcomes(actions) == []
+    assert not call.is_open
+    assert posted(driver.reopened(), "tools/call")
+
+
+@pytest.mark.parametrize("status", [400, 404, 410])
+def test_a_call_refused_after_the_carrier_was_lost_is_sent_again(driver: Legacy, status: int) -> None:
+    call = driver.call()
+    assert outcomes(driver.carrier.cut()) == []
+    assert outcomes(call.refuse(status)) == []
+    again = driver.reopened()
+    assert posted(again, "tools/call")
+    assert [s.outcome for s in reports(again, CallSettled) if s.tool] == [Outcome.NOT_EXECUTED]
+
+
+@pytest.mark.parametrize("how", ["taken", "cut", "silent"])
+def test_a_call_taken_by_a_session_that_is_gone_is_in_doubt(driver: Legacy, how: str) -> None:
+    call = driver.call()
+    driver.carrier.cut()
+    if how == "taken":
+        actions = driver.takes(call)
+    elif how == "cut":
+        actions = call.cut()
+    else:
+        actions = driver.elapse(TimerKind.ANSWER, call.stream)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+
+
+def test_its_own_post_may_still_answer_it(driver: Legacy) -> None:
+    call = driver.call()
+    driver.carrier.cut()
+    assert outcomes(call.answer()) == [Outcome.COMPLETED]
+
+
+def test_a_notification_under_way_when_the_carrier_is_lost_is_reported(driver: Legacy) -> None:
+    driver.notify("notifications/roots/list_changed")
+    actions = driver.carrier.cut()
+    assert reports(actions, NotificationLost)
+
+
+def test_an_answer_to_the_server_never_goes_to_another_session(driver: Legacy) -> None:
+    (asked,) = delivered(driver.carries({"jsonrpc": "2.0", "id": "srv", "method": "roots/list", "params": {}}))
+    driver.submit({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}})
+    actions = driver.carrier.cut()
+    assert [lost.method for lost in reports(actions, NotificationLost)] == ["response"]
+    driver.reopened()
+    assert [p.target for p in of(driver.log, Post) if p.message.get("id") == "srv"] == [
+        "http://h/messages?session=1"
+    ]
+
+
+def test_what_an_old_carrier_still_says_is_ignored(driver: Legacy) -> None:
+    old = driver.carrier.stale()
+    call = driver.call()
+    driver.takes(call)
+    old.cut()
+    driver.reopened()
+    assert old.event("1", call.result()) == []
+    assert old.cut() == []
+    assert driver.feed(Answered(0, old.connection, 200, True)) == []
+    assert driver.feed(BodyReceived(0, old.connection, None)) == []
+
+
+def test_a_late_answer_to_a_call_in_doubt_reaches_no_other(driver: Legacy) -> None:
+    call = driver.call()
+    driver.takes(call)
+    driver.carrier.cut()
+    driver.reopened()
+    assert delivered(driver.carries(call.result())) == []
+
+
+@pytest.mark.parametrize("status", [404, 405])
+@pytest.mark.parametrize("kind", ["call", "note"])
+def test_a_404_beside_it_says_that_the_session_is_gone(driver: Legacy, kind: str, status: int) -> None:
+    old = driver.carrier.stale()
+    if kind == "call":
+        call = driver.call()
+        actions = call.refuse(status)
+        if status == 405:
+            assert not reports(actions, SessionLost), "a ping decides"
+            actions = driver.sent("ping").refuse(status)
+    else:
+        driver.notify("notifications/roots/list_changed")
+        actions = driver.sent("notifications/roots/list_changed").refuse(404)
+    assert reports(actions, SessionLost)
+    assert not old.is_open
+    again = driver.reopened()
+    assert bool(posted(again, "tools/call")) is (kind == "call")
+
+
+@pytest.mark.parametrize("status", [401, 403, 500, 503])
+def test_an_expired_token_or_an_outage_costs_no_session(driver: Legacy, status: int) -> None:
+    call = driver.call()
+    call.refuse(status)
+    actions = driver.sent("ping").refuse(status)
+    assert not reports(actions, SessionLost)
+    assert driver.carrier.is_open
+    assert len(outcomes(actions)) == 1
+
+
+def test_a_refusal_that_the_ping_does_not_draw_is_an_answer(driver: Legacy) -> None:
+    call = driver.call()
+    call.refuse(400)
+    actions = driver.answers(driver.sent("ping"), {})
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert driver.carrier.is_open
+
+
+def test_retry_holds_between_carriers(driver: Legacy) -> None:
+    driver.carries(note("a"), retry=3000)
+    (get,) = of(driver.carrier.cut(), Get)
+    assert get.delay.retry_ms == 3000
+
+
+# Lost while a session is being opened.
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_initialize_beside_a_lost_carrier_is_sent_again_not_for_ever(begun: bool) -> None:
+    driver = Legacy(GuardPolicy(max_attempts=3))
+    sent = driver.request("initialize")
+    delays: list[int] = []
+    for _ in range(20):
+        driver.begins = begun
+        driver.serves()
+        driver.begins = True
+        actions = driver.carrier.cut()
+        delays += [g.delay.attempt for g in of(actions, Get)]
+        if delivered(actions):
+            break
+    assert delivered(actions)[0]["id"] == sent.host_id
+    assert len(delays) in (2, 3)
+    assert delays == sorted(delays)
+    assert delays[0] == 1
+
+
+def test_another_initialize_of_the_host_s_has_a_carrier_of_its_own(driver: Legacy) -> None:
+    call = driver.call()
+    driver.takes(call)
+    old = driver.carrier.stale()
+    actions = driver.request("initialize").actions
+    assert not old.is_open
+    assert in_doubt(actions)
+    driver.serves()
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    assert len(records(driver.log, SessionOpened)) == 2
+
+
+def test_our_own_initialize_lost_with_its_carrier_is_tried_again_within_the_budget(driver: Legacy) -> None:
+    driver.carrier.cut()
+    gets = 0
+    for _ in range(20):
+        if not driver.carrier.is_open:
+            break
+        driver.serves()
+        gets += len(of(driver.carrier.cut(), Get))
+    assert gets <= 5
+    assert state(driver) is SessionState.LOST
+
+
+def test_a_call_before_any_session_is_in_doubt_when_its_carrier_is_lost() -> None:
+    driver = Legacy()
+    driver.call()
+    driver.serves()
+    driver.takes(driver.sent("tools/call"))
+    actions = driver.carrier.cut()
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not reports(actions, SessionLost)
+
+
+def test_an_initialize_that_fails_at_the_endpoint_is_tried_on_other_carriers_then_told() -> None:
+    driver = Legacy()
+    sent = driver.request("initialize")
+    for _ in range(3):
+        driver.serves()
+        actions = driver.sent("initialize").refuse(404)
+    assert [m["id"] for m in delivered(actions)] == [sent.host_id]
+    assert [g.delay.attempt for g in of(driver.log, Get)] == [0, 0, 0]
+
+
+# Silence.
+
+
+def test_a_silent_carrier_is_asked_for_a_byte_and_lost_without_one(driver: Legacy) -> None:
+    call = driver.call()
+    driver.takes(call)
+    silent_since = driver.now
+    assert posted(driver.silent(silent_since), "ping")
+    driver.takes(driver.sent("ping"))
+    actions = driver.silent(silent_since)
+    assert in_doubt(actions)
+    assert reports(actions, SessionLost)
+
+
+def test_any_byte_is_liveness(driver: Legacy) -> None:
+    driver.silent(driver.now)
+    driver.takes(driver.sent("ping"))
+    assert not reports(driver.silent(driver.now + 1), SessionLost), "a comment came"
+    driver.elapse(TimerKind.DEADLINE, driver.sent("ping").stream)
+    assert driver.carrier.is_open
+
+
+def test_a_ping_that_nobody_takes_says_nothing_of_the_carrier(driver: Legacy) -> None:
+    silent_since = driver.now
+    driver.silent(silent_since)
+    assert not reports(driver.silent(silent_since), SessionLost)
+    assert not reports(driver.silent(silent_since), SessionLost)
+
+
+def test_a_carrier_without_an_endpoint_has_a_timer_of_its_own() -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    assert driver.silent(0) == []
+
+
+def test_a_silent_post_is_asked_about_too(driver: Legacy) -> None:
+    call = driver.call()
+    assert posted(call.idle(), "ping")
+    assert call.is_open
+
+
+# Moved.
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_server_that_has_moved_to_streamable_http_is_met_there(driver: Legacy, status: int) -> None:
+    """Seeds 000, 001, 003: a new relationship, into which neither cursor nor session ID goes."""
+    call = driver.call()
+    driver.takes(call)
+    driver.carries(note("seen"), "e-103")
+    driver.carrier.cut()
+    (post,) = of(driver.carrier.refuse(status), Post)
+    assert post.message["method"] == "initialize"
+    assert post.target is None
+    assert post.headers == {}
+    driver.sent("initialize").answer(session_id="s-77")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    assert driver.machine.session.generation is Generation.STREAMABLE_HTTP
+    assert state(driver) is SessionState.LIVE
+    assert driver.get.headers["mcp-session-id"] == "s-77"
+    assert {g.last_event_id for g in of(driver.log, Get)} == {None}
+    again = driver.call(n=2)
+    assert isinstance(again.order, Post)
+    assert again.order.target is None
+    again.stream_up("e-103")
+    assert again.cut()
+    assert again.asked == "p", "an ID of the legacy stream is nothing here"
+
+
+def test_where_neither_is_served_the_legacy_stream_is_tried_again(driver: Legacy) -> None:
+    driver.carrier.cut()
+    driver.carrier.refuse(404)
+    actions = driver.sent("initialize").refuse(404)
+    assert of(actions, Get)
+    driver.reopened()
+    assert driver.machine.session.generation is Generation.LEGACY_SSE
+    assert state(driver) is SessionState.LIVE
+
+
+# Closed.
+
+
+def test_closing_ends_the_session_and_sends_no_delete(driver: Legacy) -> None:
+    actions = driver.close()
+    assert not of(actions, EndSession)
+    assert records(actions, SessionEnded)
+    assert not driver.open
+
+
+def test_closing_before_there_is_a_session_writes_nothing() -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    actions = driver.close()
+    assert not records(actions, SessionEnded)
+    assert not driver.open
+
+
+def test_events_for_streams_that_are_no_more_are_ignored(driver: Legacy) -> None:
+    assert driver.feed(EventReceived(99, 99, None, b"", None)) == []

@@ -1,0 +1,317 @@
+"""Legacy HTTP+SSE is found at the first `initialize` and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import EndSession, Get, Post, TimerKind
+from mcp_client_guard.core.inputs import Answered, EventReceived
+from mcp_client_guard.core.model import CallSent, Generation, Outcome, SessionEnded
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import EndpointRefused, GenerationChosen, SessionLost
+from mcp_client_guard.core.state import SessionState
+from tests.core.driver import delivered, of, outcomes, records, reports
+from tests.core.legacy import LEGACY_RESULT, Legacy
+from tests.core.scenes import Process
+
+
+def auto() -> Legacy:
+    return Legacy(generation="sessions")
+
+
+def refused(driver: Legacy, status: int = 405, body: Any = None) -> Any:
+    sent = driver.request("initialize")
+    sent.actions = sent.refuse(status, body)
+    return sent
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_a_refusal_of_the_first_initialize_is_held_until_a_get_has_been_answered(status: int) -> None:
+    driver = auto()
+    sent = refused(driver, status)
+    assert delivered(sent.actions) == []
+    (get,) = of(sent.actions, Get)
+    assert get.headers == {}
+    (post,) = of(driver.serves(), Post)
+    assert post.target == "http://h/messages?session=1"
+    assert post.message["method"] == "initialize"
+    assert len(records(driver.log, CallSent)) == 1, "the same sending, once more"
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    assert driver.machine.session.generation is Generation.LEGACY_SSE
+    assert outcomes(driver.log) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("status", [401, 403, 406, 408, 409, 410, 415, 429, 500, 502, 503])
+def test_any_other_refusal_is_the_answer(status: int) -> None:
+    sent = refused(auto(), status)
+    assert delivered(sent.actions)
+    assert not of(sent.actions, Get)
+
+
+@pytest.mark.parametrize("code", [-32020, -32021, -32022])
+def test_a_modern_error_is_the_answer(code: int) -> None:
+    sent = refused(auto(), 400, {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}})
+    assert delivered(sent.actions)
+    assert not of(sent.actions, Get)
+
+
+@pytest.mark.parametrize("code", [-32000, -32600, -32602])
+def test_an_error_of_older_servers_says_nothing_of_the_generation(code: int) -> None:
+    sent = refused(auto(), 400, {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}})
+    assert of(sent.actions, Get)
+
+
+@pytest.mark.parametrize(
+    "how", ["404", "401", "503", "cut", "not written", "another event", "another origin", "no events", "silence"]
+)
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_otherwise_the_first_refusal_is_the_answer(how: str, status: int) -> None:
+    driver = auto()
+    sent = refused(driver, status)
+    if how.isdigit():
+        actions = driver.carrier.refuse(int(how))
+    elif how == "cut":
+        actions = driver.accepts() + driver.carrier.cut()
+    elif how == "not written":
+        actions = driver.carrier.not_written()
+    elif how == "another event":
+        actions = driver.accepts() + driver.carries({"jsonrpc": "2.0", "method": "x"})
+    elif how == "another origin":
+        actions = driver.accepts() + driver.names("https://evil/m")
+        assert reports(actions, EndpointRefused)
+    elif how == "no events":
+        actions = driver.carrier.accept(events=False)
+    else:
+        driver.accepts()
+        actions = driver.elapse(TimerKind.ENDPOINT)
+    (answer,) = delivered(actions)
+    assert answer["id"] == sent.host_id
+    assert answer["error"]["data"]["http_status"] == status
+    assert driver.machine.session.state is SessionState.NEW
+    assert not driver.carrier.is_open
+    assert not of(refused(driver).actions, Get), "asked once"
+
+
+def test_the_wait_for_the_endpoint_is_bounded_by_witness_timeout() -> None:
+    driver = Legacy(GuardPolicy(witness_timeout=2.0), generation="host")
+    refused(driver)
+    (due,) = [at for timer, at in driver.timers.items() if timer.kind is TimerKind.ENDPOINT]
+    assert due == driver.now + 2.0
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "deadline"])
+def test_whoever_cannot_wait_gets_the_refusal(how: str) -> None:
+    driver = auto()
+    sent = refused(driver, 404)
+    if how == "cancel":
+        actions = driver.cancel(sent)
+    elif how == "close":
+        actions = driver.close()
+    else:
+        actions = driver.elapse(TimerKind.DEADLINE, sent.stream)
+    assert outcomes(actions) == [Outcome.COMPLETED], "its answer is an HTTP status"
+    assert not driver.carrier.is_open
+
+
+def test_two_that_are_refused_wait_for_one_get() -> None:
+    driver = auto()
+    first, second = refused(driver), refused(driver)
+    assert not of(second.actions, Get)
+    driver.cancel(first)
+    assert driver.carrier.is_open
+    assert len(delivered(driver.carrier.refuse(405))) == 1
+
+
+def test_a_call_that_has_its_outcome_is_not_held() -> None:
+    driver = auto()
+    sent = driver.request("initialize")
+    driver.elapse(TimerKind.DEADLINE, sent.stream)
+    assert not of(sent.refuse(404), Get)
+
+
+def test_in_mid_session_no_refusal_says_it() -> None:
+    driver = auto()
+    super(Legacy, driver).opened()
+    call = driver.call()
+    actions = call.refuse(404)
+    assert reports(actions, SessionLost)
+    for _ in range(5):
+        driver.sent("initialize").refuse(405)
+    assert len(of(driver.log, Get)) == 1, "the standalone stream's"
+    assert driver.machine.session.generation is Generation.STREAMABLE_HTTP
+    assert not of(refused(driver).actions, Get)
+
+
+@pytest.mark.parametrize("generation", ["sessions", "legacy-sse"])
+def test_the_probe_of_a_newer_host_is_answered_here(generation: str) -> None:
+    driver = Legacy(generation=generation)
+    (answer,) = delivered(driver.request("server/discover").actions)
+    assert answer["error"]["code"] == -32601
+
+
+def test_another_session_on_the_connection_uses_what_was_found() -> None:
+    driver = auto()
+    refused(driver)
+    driver.serves()
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    driver.notify("notifications/initialized")
+    driver.takes(driver.sent("notifications/initialized"))
+    actions = driver.carrier.cut()
+    assert of(actions, Get)
+    assert not of(actions, Post)
+
+
+def remembering(driver: Legacy) -> Legacy:
+    driver.machine.shared.found = Generation.LEGACY_SSE
+    return driver
+
+
+def test_what_has_worked_is_remembered_and_tried_first() -> None:
+    driver = auto()
+    refused(driver)
+    driver.serves()
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    assert driver.machine.shared.found is Generation.LEGACY_SSE
+    driver = remembering(auto())
+    sent = driver.request("initialize")
+    assert of(sent.actions, Get)
+    assert not of(sent.actions, Post)
+    assert [p.target for p in of(driver.serves(), Post)] == ["http://h/messages?session=1"]
+
+
+@pytest.mark.parametrize("how", ["405", "404", "406", "another event", "silence"])
+def test_where_it_works_no_more_the_initialize_is_posted(how: str) -> None:
+    driver = remembering(auto())
+    driver.request("initialize")
+    if how.isdigit():
+        actions = driver.carrier.refuse(int(how))
+    elif how == "silence":
+        driver.accepts()
+        actions = driver.elapse(TimerKind.ENDPOINT)
+    else:
+        driver.accepts()
+        actions = driver.carries({"jsonrpc": "2.0", "method": "x"})
+    (post,) = of(actions, Post)
+    assert post.target is None
+    assert not of(driver.sent("initialize").refuse(404), Get), "asked once"
+
+
+def test_what_is_locked_has_not_moved() -> None:
+    driver = remembering(auto())
+    driver.request("initialize")
+    actions = driver.carrier.refuse(401)
+    assert not of(actions, Post)
+    assert delivered(actions)[0]["error"]["data"]["http_status"] == 401
+
+
+# Found while a newer host's probe is held.
+
+
+def tried() -> tuple[Legacy, Any]:
+    """A session is tried, and found to be a legacy one."""
+    driver = Legacy(generation="auto")
+    probe = driver.request("server/discover")
+    driver.sent("initialize").refuse(405)
+    driver.serves()
+    return driver, probe
+
+
+def test_the_probe_is_refused_and_the_host_gets_the_session_that_was_tried() -> None:
+    driver, probe = tried()
+    trial = driver.sent("initialize")
+    actions = driver.answers(trial, LEGACY_RESULT)
+    (answer,) = delivered(actions)
+    assert (answer["id"], answer["error"]["code"]) == (probe.host_id, -32601)
+    assert [e.generation for e in reports(actions, GenerationChosen)] == [Generation.LEGACY_SSE]
+    assert isinstance(trial.order, Post)
+    sent = driver.request("initialize", trial.order.message["params"])
+    assert delivered(sent.actions)[0]["result"] == LEGACY_RESULT
+    assert not of(sent.actions, Get)
+    driver.notify("notifications/initialized")
+    driver.takes(driver.sent("notifications/initialized"))
+    call = driver.call()
+    assert isinstance(call.order, Post)
+    assert call.order.target == "http://h/messages?session=1"
+
+
+def test_one_whose_carrier_was_lost_meanwhile_is_not_given_to_the_host() -> None:
+    driver, _ = tried()
+    trial = driver.sent("initialize")
+    driver.answers(trial, LEGACY_RESULT)
+    driver.carrier.cut()
+    assert isinstance(trial.order, Post)
+    sent = driver.request("initialize", trial.order.message["params"])
+    assert delivered(sent.actions) == []
+    assert [p.target for p in of(driver.serves(), Post)] == ["http://h/messages?session=2"]
+
+
+@pytest.mark.parametrize("refused_by", ["server", "host"])
+def test_one_that_the_host_does_not_take_is_left_with_its_carrier_and_not_deleted(refused_by: str) -> None:
+    driver, _ = tried()
+    trial = driver.sent("initialize")
+    trial.accept(status=202, events=False, session_id="s-77")
+    trial.body(None)
+    if refused_by == "server":
+        actions = driver.carries(trial.error())
+        assert [p.message["method"] for p in of(actions, Post)] == ["server/discover"]
+        driver.carries(driver.sent("server/discover").error())
+    else:
+        driver.carries(trial.result(LEGACY_RESULT))
+    old = driver.carrier.stale()
+    driver.request("initialize", {"protocolVersion": "2025-03-26"})
+    assert not old.is_open
+    assert [p.target for p in of(driver.serves(), Post)] == ["http://h/messages?session=2"]
+    assert not of(driver.log + driver.close(), EndSession)
+
+
+def test_a_trial_that_is_given_up_while_it_is_refused_lets_the_probe_pass() -> None:
+    driver = Legacy(generation="auto")
+    driver.request("server/discover")
+    trial = driver.sent("initialize")
+    trial.refuse(405)
+    actions = driver.elapse(TimerKind.DEADLINE, trial.stream)
+    assert [p.message["method"] for p in of(actions, Post)] == ["server/discover"]
+    assert not driver.carrier.is_open
+
+
+def test_a_legacy_session_of_a_dead_process_is_never_offered() -> None:
+    """Its stream died with the process: its calls have their outcome, and no cursor or ID of it is sent."""
+    process = Process()
+    driver = process.connect()
+    driver.machine.session.generation = Generation.LEGACY_SSE
+    driver.request("initialize")
+    driver.feed(Answered(0, driver.orders[0].connection, 200, True, "s-77", driver.now, None, "http://h/sse"))
+    driver.feed(EventReceived(0, driver.orders[0].connection, None, b"/m", None, "endpoint"))
+    driver.sent("initialize").accept(events=False, status=202, session_id="s-77")
+    driver.peer(0).event("e1", driver.sent("initialize").result(LEGACY_RESULT))
+    driver.notify("notifications/initialized")
+    driver.sent("notifications/initialized").accept(events=False, status=202)
+    call = driver.call()
+    call.accept(events=False, status=202)
+    assert process.disk.session.session_id == "s-77"
+    assert not process.disk.session.cursors
+    after = process.killed()
+    fresh = after.connect()
+    sent = fresh.request("initialize")
+    assert isinstance(fresh.orders[sent.stream], Post)
+    assert fresh.orders[sent.stream].headers == {}
+    assert after.disk.call.outcome is Outcome.IN_DOUBT
+
+
+def test_a_session_of_another_generation_is_never_offered_to_a_legacy_stream() -> None:
+    process = Process()
+    driver = process.connect()
+    driver.opened()
+    driver.call().stream_up("e1", "e2")
+    after = process.killed()
+    fresh = after.connect()
+    fresh.machine.session.generation = Generation.LEGACY_SSE
+    fresh.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    (get,) = of(fresh.log, Get)
+    assert get.headers == {}
+    assert get.last_event_id is None
+    assert not of(fresh.log, Post)
+    assert records(fresh.log, SessionEnded)
+    assert after.disk.call.outcome is Outcome.IN_DOUBT
