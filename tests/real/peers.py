@@ -20,6 +20,8 @@ VENVS = Path(os.environ.get("MCP_GUARD_PEERS", ROOT / ".venvs"))
 PEERS = ("fastmcp4", "sdk1", "everything")
 MODERN_PEERS = ("fastmcp4", "sdk2")
 """Those that speak 2026-07-28."""
+LEGACY = ("sdk1-sse", "everything-sse")
+"""The same two, by legacy HTTP+SSE."""
 
 
 @frozen
@@ -34,7 +36,12 @@ class Peer:
     @property
     def url(self) -> str:
         """The endpoint, without a proxy."""
-        return f"http://127.0.0.1:{self.port}/mcp"
+        return f"http://127.0.0.1:{self.port}{self.path}"
+
+    @property
+    def path(self) -> str:
+        """Of the endpoint."""
+        return "/sse" if self.name == "everything-sse" else "/mcp"
 
     def executions(self, label: str) -> int:
         """How often a tool ran under this label. The reference server keeps no ledger: see `has_ledger`."""
@@ -44,7 +51,7 @@ class Peer:
     @property
     def has_ledger(self) -> bool:
         """Whether executions can be counted at the tool itself."""
-        return self.name != "everything"
+        return not self.name.startswith("everything")
 
 
 def _command(name: str) -> Sequence[str | Path]:
@@ -55,13 +62,21 @@ def _command(name: str) -> Sequence[str | Path]:
             return [VENVS / "peer-sdk1" / "bin" / "python", HERE / "servers" / "sdk1.py"]
         case "sdk2":  # FastMCP 4 stands on it
             return [VENVS / "peer-fastmcp4" / "bin" / "python", HERE / "servers" / "sdk2.py"]
-        case "everything":
+        case "sdk1-sse":
+            return [VENVS / "peer-sdk1" / "bin" / "python", HERE / "servers" / "sdk1_sse.py"]
+        case "everything" | "everything-sse":
             modules = VENVS / "node" / "node_modules"
             server = modules / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
             preload = HERE / "servers" / "report_port.mjs"
-            return ["node", "--import", preload.as_uri(), server, "streamableHttp"]
+            return [
+                "node",
+                "--import",
+                preload.as_uri(),
+                server,
+                "sse" if name == "everything-sse" else "streamableHttp",
+            ]
         case _:
-            raise ValueError(f"no such peer: {name}; there are {', '.join(PEERS)}")
+            raise ValueError(f"no such peer: {name}; there are {', '.join((*PEERS, *LEGACY))}")
 
 
 @contextmanager

@@ -30,6 +30,8 @@ class Carrier:
         self.reply = reply
         self.seen: list[Request] = []
         self.over = anyio.Event()
+        self.tasks: Any = None
+        """Answers are made beside the POST, whose connection may carry the next one."""
 
     async def event(self, data: Any, *, id: str | None = None, event: str | None = "message") -> None:
         await self.reply.write(chunk(sse_event(data, id=id, event=event)))
@@ -72,7 +74,7 @@ class LegacyMcp:
             await self.on_get(request, reply)
             return
         assert request.method == "POST", "a legacy session is ended by closing its stream"
-        if urlsplit(request.target).path == "/mcp":
+        if request.target == "/mcp":
             if self.on_root is not None:
                 await self.on_root(request, reply)
             else:
@@ -93,16 +95,16 @@ class LegacyMcp:
         carrier = Carrier(f"s{len(self.carriers) + 1}", reply)
         await reply.write(sse_head())
         self.carriers.append(carrier)
-        await carrier.event(self.where(carrier), event="endpoint")
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as carrier.tasks:
 
             async def watch() -> None:
                 await reply.client_gone.wait()
                 carrier.over.set()
 
-            tasks.start_soon(watch)
+            carrier.tasks.start_soon(watch)
+            await carrier.event(self.where(carrier), event="endpoint")
             await carrier.over.wait()
-            tasks.cancel_scope.cancel()
+            carrier.tasks.cancel_scope.cancel()
 
     def where(self, carrier: Carrier) -> str:
         return self.endpoint % carrier.name if "%s" in self.endpoint else self.endpoint
@@ -113,8 +115,11 @@ class LegacyMcp:
 
     async def accept(self, request: Request, reply: Reply) -> None:
         """202, and then the answer on the carrier."""
+        carrier = self.carrier_of(request)
+        assert carrier is not None
         await reply.status(202, b"Accepted")
-        await self.answer(request)
+        if not carrier.over.is_set():
+            carrier.tasks.start_soon(self.answer, request)
 
     async def answer(self, request: Request) -> None:
         carrier = self.carrier_of(request)
