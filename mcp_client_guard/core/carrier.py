@@ -81,10 +81,9 @@ class Carrying(Streams):
 
     def _abandon(self, why: str) -> None:
         """What was posted beside a carrier that is no more has no answer to come."""
-        for stream in [s for s in self._streams.values() if s.legacy and s.carrier not in (0, self._carrier)]:
+        posted = [s for s in self._streams.values() if s.legacy and s.carrier not in (0, self._carrier)]
+        for stream in filter(self._is_open, posted):
             call = stream.call
-            if self._streams.get(stream.number) is not stream:
-                continue
             if call is None:
                 self._note_given_up(stream, why)
             elif call.method == "tools/call" and stream.begun and not stream.accepted:
@@ -120,7 +119,10 @@ class Carrying(Streams):
         self._get(stream, self._delay(stream, (refusal and refusal.retry_after) or 0.0))
 
     def _still_awaiting(self) -> list[Stream]:
-        return [stream for stream in self._awaiting.values() if self._streams.get(stream.number) is stream]
+        return list(filter(self._is_open, self._awaiting.values()))
+
+    def _is_open(self, stream: Stream) -> bool:
+        return self._streams.get(stream.number) is stream
 
     def _await_no_more(self, why: str) -> list[Call]:
         """The requests that awaited an endpoint; nothing of them was sent."""
@@ -347,7 +349,7 @@ class Carrying(Streams):
     def cancel(self, call: Call) -> bool:
         stream = self._streams.get(call.wire_id)
         sent = super().cancel(call)
-        if stream is not None and stream.accepted and self._streams.get(call.wire_id) is stream:
+        if stream is not None and stream.accepted and self._is_open(stream):
             self._finish(stream)
         return sent
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import EndSession, Get, Hangup, Post, TimerKind
-from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
-from mcp_client_guard.core.inputs import UNREADABLE, Answered, BodyReceived, EventReceived
+from mcp_client_guard.core.actions import EndSession, Get, Hangup, Post, Timer, TimerKind
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
+from mcp_client_guard.core.inputs import UNREADABLE, Answered, BodyReceived, EventReceived, TimerElapsed
 from mcp_client_guard.core.model import CursorMoved, Generation, Outcome, SessionEnded, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
@@ -594,6 +594,25 @@ def test_an_initialize_that_fails_at_the_endpoint_is_tried_on_other_carriers_the
         actions = driver.sent("initialize").refuse(404)
     assert [m["id"] for m in delivered(actions)] == [sent.host_id]
     assert [g.delay.attempt for g in of(driver.log, Get)] == [0, 0, 0]
+
+
+def test_where_the_next_session_s_stream_is_refused_requests_are_told_so(driver: Legacy) -> None:
+    call = driver.call()
+    driver.carrier.cut()
+    actions = driver.carrier.refuse(401)
+    assert state(driver) is SessionState.LOST
+    assert outcomes(call.refuse(404)) == []
+    assert of(driver.log[-5:], Get), "whoever needs a session tries again"
+    assert delivered(driver.carrier.refuse(401))[0]["error"]["code"] == CODE_SESSION_LOST
+    assert not of(actions, Post)
+
+
+def test_timers_of_what_is_over_do_nothing(driver: Legacy) -> None:
+    call = driver.call()
+    driver.carrier.cut()
+    driver.cancel(call)
+    assert driver.elapse(TimerKind.ANSWER, call.stream) == []
+    assert driver.feed(TimerElapsed(Timer(TimerKind.ENDPOINT, 0, 1), driver.now)) == []
 
 
 # Silence.

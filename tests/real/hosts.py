@@ -9,6 +9,7 @@ from typing import Any
 import mcp
 from attrs import evolve
 from mcp import ClientSession
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_client_guard import Event, Guard, GuardPolicy
@@ -28,13 +29,19 @@ CallTool = Callable[[str, dict[str, Any], Progress], Awaitable[Any]]
 
 @asynccontextmanager
 async def calling(
-    url: str, *, host: str, transport: str, policy: GuardPolicy, on_event: Callable[[Event], None]
+    url: str,
+    *,
+    host: str,
+    transport: str,
+    policy: GuardPolicy,
+    on_event: Callable[[Event], None],
+    is_legacy: bool = False,
 ) -> AsyncIterator[CallTool]:
     """Open a session; what is yielded calls a tool."""
     if transport == "guard":
         connection: Any = Guard(url, policy=policy, on_event=on_event).connect()
     else:
-        connection = streamable_http_client(url)
+        connection = sse_client(url) if is_legacy else streamable_http_client(url)
     if host == "client":
         async with mcp.Client(connection, mode="auto" if transport == "guard" else "legacy") as client:
             yield lambda tool, arguments, progress: client.call_tool(tool, arguments, progress_callback=progress)

@@ -14,6 +14,7 @@ from mcp_client_guard.testing import CuttingProxy, Exchange, How
 
 from .cases import STEPS, Case
 from .hosts import POLICY, SDK, STALL_POLICY, calling
+from .peers import path_of
 
 DEADLINE = 60.0
 """Seconds for one case, from connecting to closing. Reaching it is a failure: something hangs."""
@@ -39,12 +40,12 @@ class Call:
     @property
     def tool(self) -> str:
         """The name of a tool that tells its progress."""
-        return "trigger-long-running-operation" if self.peer == "everything" else "count"
+        return "trigger-long-running-operation" if self.peer.startswith("everything") else "count"
 
     @property
     def arguments(self) -> dict[str, Any]:
         """They differ between the calls of a case, and their results do too."""
-        if self.peer == "everything":
+        if self.peer.startswith("everything"):
             return {"duration": round(self.steps * self.delay, 3), "steps": self.steps}
         return {"n": self.steps, "delay": self.delay, "label": self.label}
 
@@ -80,7 +81,7 @@ class Call:
         if self.error is not None or self.answer is None or self.doubt:
             return False
         text = "".join(getattr(block, "text", "") for block in self.answer.content)
-        return (f"Steps: {self.steps}." in text) if self.peer == "everything" else text == str(self.steps)
+        return (f"Steps: {self.steps}." in text) if self.peer.startswith("everything") else text == str(self.steps)
 
 
 @frozen
@@ -125,10 +126,11 @@ class Run:
         other = Call(case.peer, f"{name} (other)", STEPS + 1, case.delay)
         calls = [main, other] if case.company == "beside" else [main]
         failure: BaseException | None = None
-        async with CuttingProxy(self.port, case.cuts(main.is_mine)) as proxy:
+        async with CuttingProxy(self.port) as proxy:
+            proxy.cuts += case.cuts(main.is_mine, proxy)
             with anyio.move_on_after(DEADLINE) as deadline:
                 try:
-                    await self._call(proxy.url, calls)
+                    await self._call(f"http://127.0.0.1:{proxy.port}{path_of(case.peer)}", calls)
                 except Exception as error:
                     failure = error
         faults = [f"connection raised {failure!r}"] if failure else []
@@ -154,6 +156,7 @@ class Run:
             transport=self.transport,
             policy=STALL_POLICY if stalls else POLICY,
             on_event=self.events.append,
+            is_legacy=self.case.is_legacy,
         )
         async with opened as call_tool, anyio.create_task_group() as tasks:
             for call in calls:
@@ -170,13 +173,17 @@ class Run:
 
     def _faults(self, call: Call, proxy: CuttingProxy) -> list[str]:
         faults = []
-        posts = sum(call.is_mine(exchange) for exchange in proxy.exchanges)
+        # A legacy server refuses what comes for a session that is gone; then it is sent again.
+        refused = (404,) if self.case.is_legacy else ()
+        posts = sum(call.is_mine(exchange) and exchange.status not in refused for exchange in proxy.exchanges)
         if posts != 1:
             faults.append(f"sent {posts} times")
         if not call.answered:
             faults.append("never answered")
         elif call.doubt:
-            if self._ids_before_cut(call, proxy):
+            if self.case.is_legacy:
+                faults += self._needless(call, proxy)
+            elif self._ids_before_cut(call, proxy):
                 faults.append(f"needless doubt: {call.doubt.reason}, but the server had given an event ID")
         elif not call.correct:
             faults.append(f"wrong answer: {call.error or call.answer!r}"[:300])
@@ -188,6 +195,17 @@ class Run:
             sent = (set(expected) - set(got)) & _progress_sent(call, proxy)
             faults.append(f"{'progress lost in silence' if sent else SERVER_DROP}: {call.progress}")
         return faults
+
+    def _needless(self, call: Call, proxy: CuttingProxy) -> list[str]:
+        """Of a legacy session: its answer had come, or the stream stood on which it was to come."""
+        assert call.doubt is not None
+        wire_ids = [exchange.request.rpc_id for exchange in proxy.exchanges if call.is_mine(exchange)]
+        messages = [event.message for exchange in proxy.exchanges for event in exchange.delivered if event.message]
+        if any("method" not in message and message.get("id") in wire_ids for message in messages):
+            return [f"needless doubt: {call.doubt.reason}, but its answer had come"]
+        if all(place.of_post for place in self.case.places):
+            return [f"needless doubt: {call.doubt.reason}, but its stream stood"]
+        return []
 
     @property
     def _handlers_race(self) -> bool:

@@ -24,6 +24,11 @@ LEGACY = ("sdk1-sse", "everything-sse")
 """The same two, by legacy HTTP+SSE."""
 
 
+def path_of(name: str) -> str:
+    """Of a peer's endpoint."""
+    return "/sse" if name == "everything-sse" else "/mcp"
+
+
 @frozen
 class Peer:
     """A server that is running."""
@@ -36,12 +41,7 @@ class Peer:
     @property
     def url(self) -> str:
         """The endpoint, without a proxy."""
-        return f"http://127.0.0.1:{self.port}{self.path}"
-
-    @property
-    def path(self) -> str:
-        """Of the endpoint."""
-        return "/sse" if self.name == "everything-sse" else "/mcp"
+        return f"http://127.0.0.1:{self.port}{path_of(self.name)}"
 
     def executions(self, label: str) -> int:
         """How often a tool ran under this label. The reference server keeps no ledger: see `has_ledger`."""

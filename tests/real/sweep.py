@@ -32,26 +32,29 @@ from attrs import define, evolve, field
 from .cases import LONGEST, Case, every_place, random_places
 from .hosts import HOSTS, SDK
 from .judge import SERVER_DROP, Run, Verdict
-from .peers import PEERS, Peer, running
+from .peers import LEGACY, PEERS, Peer, running
 
 COMPANY = ("alone", "beside")
 AT_ONCE = 12
 """Cases that one worker has under way: while most of them wait, the others keep its core busy."""
-LENGTHS = {"fastmcp4": 1180, "sdk1": 960, "everything": 1250}
+ALL = (*PEERS, *LEGACY)
+LENGTHS = {"fastmcp4": 1180, "sdk1": 960, "everything": 1250, "sdk1-sse": 800, "everything-sse": 800}
 """Bytes of the call's response, rounded up: IDs differ in length. The largest cuts may find nothing to cut."""
+POSTED = {"sdk1-sse": 170, "everything-sse": 240}
+"""Bytes of the answer to the call's POST in a legacy session."""
 
 
 # --- which cases ----------------------------------------------------------------------------------
 
 
-def all_cases(peers: Iterable[str] = PEERS, loop: str = "asyncio") -> list[Case]:
+def all_cases(peers: Iterable[str] = ALL, loop: str = "asyncio") -> list[Case]:
     """Every byte, every boundary, each peer and host of this environment, alone and beside another call."""
     return [
         Case(peer, host, company, loop, (place,))
         for peer in peers
         for host in HOSTS
         for company in COMPANY
-        for place in every_place(min(LENGTHS[peer], LONGEST))
+        for place in every_place(min(LENGTHS[peer], LONGEST), POSTED.get(peer, 0))
     ]
 
 
@@ -62,7 +65,7 @@ def sample(number: int, seed: int, peers: Iterable[str] = PEERS) -> list[Case]:
     for peer in peers:
         for host in HOSTS:
             for company in COMPANY:
-                places = rng.sample(list(every_place(LENGTHS[peer])), number)
+                places = rng.sample(list(every_place(LENGTHS[peer], POSTED.get(peer, 0))), number)
                 loops = rng.choices(["asyncio", "trio"], weights=[3, 1], k=number)
                 chosen += [
                     Case(peer, host, company, loop, (place,)) for loop, place in zip(loops, places, strict=True)
@@ -248,7 +251,7 @@ def main() -> int:
     what.add_argument("--case", nargs="+", metavar="NAME", help="cases by name")
     what.add_argument("--worker", metavar="LOOP", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--peers", nargs="+", choices=ALL, default=ALL)
     parser.add_argument("--loop", choices=("asyncio", "trio"), default="asyncio", help="with --all")
     parser.add_argument("--transport", choices=("guard", "sdk"), default="guard")
     parser.add_argument("--strict", action="store_true", help="a server's own drops are faults too")

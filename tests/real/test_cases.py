@@ -5,11 +5,11 @@ from __future__ import annotations
 from mcp_client_guard.testing import How
 
 from .cases import Case, Place, every_place
-from .sweep import all_cases, false_alarm, sample
+from .sweep import ALL, all_cases, false_alarm, sample
 
 
 def test_every_case_comes_back_from_its_name() -> None:
-    for case in [*all_cases(), *sample(5, seed=1), *false_alarm(200, seed=1)]:
+    for case in [*all_cases(), *sample(5, seed=1, peers=ALL), *false_alarm(200, seed=1, peers=ALL)]:
         assert Case.parse(str(case)) == case
     assert Case.parse("sdk1/session/alone/asyncio/whole").places == ()
 
