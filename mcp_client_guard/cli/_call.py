@@ -53,10 +53,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     call.add_argument("--key", help="this connection's name in the store (default: default)")
     call.add_argument(
         "--generation",
-        choices=("auto", "sessions", "host"),
+        choices=("auto", "sessions", "host", "legacy-sse"),
         default="auto",
         help="auto: by a session where it can be resumed, else by 2026-07-28 where the server speaks that "
-        "(default); sessions: always by a session; host: by 2026-07-28 wherever the server speaks it",
+        "(default); sessions: always by a session; host: by 2026-07-28 wherever the server speaks it; "
+        "legacy-sse: by HTTP+SSE (2024-11-05), which is also found by itself",
     )
     call.add_argument(
         "--deadline", metavar="SECONDS", type=_seconds, default=3600.0, help="for the answer (default: 3600)"
