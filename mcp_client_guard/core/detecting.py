@@ -95,12 +95,12 @@ class Detecting(Restoring):
         for call in calls:
             self._put(call)
 
-    def _post(self, call: Call, delay: Delay = NO_DELAY) -> None:
+    def _put(self, call: Call, delay: Delay = NO_DELAY) -> None:
         may_choose = not self._is_known and self.session.generation is Generation.STREAMABLE_HTTP
         if call.method == "initialize" and may_choose and self.shared.found is Generation.LEGACY_SSE:
             self.is_remembered = True
             self.session.generation = Generation.LEGACY_SSE
-        super()._post(call, delay)
+        super()._put(call, delay)
 
     def unopened(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         """There is no stream that this request could be sent beside: nothing of it has left."""
