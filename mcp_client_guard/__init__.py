@@ -39,6 +39,8 @@ from .core.report import (
     StandaloneUnavailable,
     StoreFailed,
     UnreadableDropped,
+    Upgraded,
+    UpgradeRefused,
 )
 from .core.verdicts import Fail, Resend, Resolve
 from .stores.memory import MemoryStore
@@ -88,4 +90,6 @@ __all__ = [
     "StoreOwnershipLost",
     "StoreWriteError",
     "UnreadableDropped",
+    "UpgradeRefused",
+    "Upgraded",
 ]

@@ -28,6 +28,7 @@ from .transports.streamable import StreamableHttp
 
 if TYPE_CHECKING:
     from ._guard import Guard
+    from .transports.websocket import Sockets
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 call_keys_here: ContextVar[Mapping[str, str]] = ContextVar("mcp_client_guard_call_keys", default=_NO_NAMES)
@@ -109,6 +110,7 @@ class Connection:
             ends_session=guard._terminate,
             shared=guard._shared,
             name=self._number,
+            upgrades=guard._upgrade_url is not None,
             has_hook=guard._reconcile is not None,
             heritage=self._heritage,
         )
@@ -125,12 +127,22 @@ class Connection:
             self._tell,
             self._elsewhere,
             tasks,
+            self._sockets(client),
         )
         if guard._reconcile is not None:
             self._hooks = Hooks(guard._reconcile, self._shell.feed, tasks)
         self._shell.start()
         self._write = WriteStream(self._sender(codec))
         return ReadStream(inbox, codec.encode), self._write
+
+    def _sockets(self, client: http.HttpClient) -> Sockets | None:
+        guard = self._guard
+        if guard._upgrade_url is None:
+            return None
+        from .transports.websocket import Sockets
+
+        endpoint = http.Endpoint(client, guard._upgrade_url, tells_when_begun=guard._client is None)
+        return Sockets(endpoint, guard.policy.max_event_size, guard.policy.max_idle)
 
     def inherit(self, heritage: Heritage) -> None:
         """Go on where a dead process has left off, under its slot."""

@@ -65,12 +65,17 @@ class Guard:
             policy says. One that raises, or takes longer than `reconcile_timeout`, leaves the call in doubt.
         on_event: Called with each event (`Resumed`, `Discontinuity`, `CallSettled`, ...); sync or async. An
             error in it is logged and harms nothing.
+        websocket: Let the session go on over a WebSocket where the server offers it (docs/websocket.md; needs
+            the extra `ws`). True asks at the endpoint's path with `/upgrade` after it; a text is a path, or a URL
+            of the same origin, to ask at.
         terminate_on_close: Send `DELETE` for the session on leaving. Default: only with a `MemoryStore`, where
             nobody could resume it. With a store that keeps them, sessions stay open at the server until it
             lets go of them; connect once and stay, or say True where each call has a connection of its own.
 
     Raises:
-        ValueError: a URL that is not http(s), an unknown generation, or both `headers` and `http_client`.
+        ValueError: a URL that is not http(s), an unknown generation, both `headers` and `http_client`, or an
+            upgrade's URL of another origin.
+        ImportError: `websocket` without the package that it needs.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class Guard:
         generation: Literal["auto", "sessions", "host", "legacy-sse"] = "auto",
         reconcile: ReconcileHook | None = None,
         on_event: EventCallback | None = None,
+        websocket: bool | str = False,
         terminate_on_close: bool | None = None,
     ) -> None:
         if not url.startswith(("http://", "https://")):
@@ -100,6 +106,7 @@ class Guard:
         self.policy = policy or GuardPolicy()
         self.store: Store = MemoryStore() if store is None else store
         self.generation = generation
+        self._upgrade_url = _upgrade_url(url, websocket) if websocket else None
         self._headers = dict(headers or {})
         self._client = http_client
         self._reconcile = reconcile
@@ -290,3 +297,15 @@ class Guard:
                 # Only now: until the key is free again, whoever connects must wait for the lock.
                 if connection in self._connections:
                     self._connections.remove(connection)
+
+
+def _upgrade_url(url: str, websocket: bool | str) -> str:
+    """Where to ask for the upgrade."""
+    try:
+        from .transports import websocket as _  # noqa: F401
+    except ImportError as error:
+        raise ImportError("websocket=... needs: pip install 'mcp-client-guard[ws]'") from error
+    asked = http.below(url, "upgrade") if websocket is True else http.joined(url, str(websocket))
+    if http.origin_of(asked) != http.origin_of(url):
+        raise ValueError("the upgrade's URL must have the origin of the endpoint")
+    return asked

@@ -58,6 +58,8 @@ PUBLIC = {
     "StoreOwnershipLost",
     "StoreWriteError",
     "UnreadableDropped",
+    "UpgradeRefused",
+    "Upgraded",
 }
 
 # What each part of the package may import of it, by prefix; the longest prefix that fits decides.
@@ -86,6 +88,7 @@ ONLY_IN = {
     "httpx": ("transports.http", "transports.pool", "adapters", "cli", "testing"),
     "httpx_sse": ("transports.sse",),
     "tenacity": ("transports.retry",),
+    "websockets": ("transports.websocket", "testing"),
 }
 
 NOT_IN_CORE = {

@@ -25,6 +25,7 @@ class TimerKind(Enum):
     ASK = auto()
     PACE = auto()
     ENDPOINT = auto()
+    UPGRADE = auto()
 
 
 @frozen
@@ -87,6 +88,28 @@ class Get:
     last_event_id: str | None = field(default=None, repr=False)
     for_request: bool = True
     """Not for the standalone stream."""
+
+
+@frozen
+class AskUpgrade:
+    """Ask whether the session may go on over a socket: POST this body to the upgrade's URL."""
+
+    question: int
+    body: JSON = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+
+
+@frozen
+class OpenSocket:
+    """Open a socket at the upgrade's URL; what comes on it are the events of this stream."""
+
+    stream: int
+    connection: int
+    headers: Mapping[str, str] = field(repr=False)
+    ticket: str = field(repr=False)
+    """What the server gave for it: used once."""
+    delay: Delay = NO_DELAY
+    for_request: bool = False
 
 
 @define
@@ -174,6 +197,8 @@ Action = (
     | Save
     | Post
     | Get
+    | AskUpgrade
+    | OpenSocket
     | Report
     | SetTimer
     | CancelTimer

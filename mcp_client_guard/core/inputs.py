@@ -167,6 +167,22 @@ class TimerElapsed:
 
 
 @frozen
+class UpgradeAnswered:
+    """What became of an `AskUpgrade`."""
+
+    question: int
+    status: int | None
+    """None: there was no answer."""
+    body: Any = field(default=None, repr=False)
+    """Parsed JSON, or None."""
+    session_id: str | None = field(default=None, repr=False)
+    retry_after: float | None = None
+    """Seconds, from `Retry-After`."""
+    why: str = ""
+    """Why there was no answer."""
+
+
+@frozen
 class Drained:
     """The host has taken this many more messages, in the order of their `Deliver` actions."""
 
@@ -220,6 +236,7 @@ Input = (
     | SaveFailed
     | TooLarge
     | IdleElapsed
+    | UpgradeAnswered
     | CloseRequested
     | Reconciled
     | HookRequested

@@ -28,6 +28,7 @@ from .inputs import (
     SaveFailed,
     TimerElapsed,
     TooLarge,
+    UpgradeAnswered,
 )
 from .ledger import Ledger
 from .model import Generation, SessionEnded, assert_never
@@ -62,6 +63,8 @@ class Machine:
     """One for all connections under a key."""
     name: int = 0
     """Tells this connection from the others under its key."""
+    upgrades: bool = False
+    """Ask the server to go on over a socket (DESIGN §6, WebSocket upgrade)."""
     has_hook: bool = False
     """The user has a `reconcile` hook."""
     heritage: Heritage | None = None
@@ -89,7 +92,7 @@ class Machine:
             self.heritage,
             self.generation,
         )
-        self._streams = Carrying(self.policy, self.session, self._out)
+        self._streams = Carrying(self.policy, self.session, self._out, upgrades=self.upgrades)
         self._calls.streams = self._streams
         self._streams.calls = self._calls
 
@@ -146,6 +149,8 @@ class Machine:
                 self._streams.too_large(told)
             case IdleElapsed():
                 self._streams.idle(told)
+            case UpgradeAnswered():
+                self._streams.upgrade_answered(told)
             case CloseRequested():
                 self._close()
             case Reconciled():
@@ -167,6 +172,8 @@ class Machine:
             self._calls.confirmed(timer.stream)
         elif timer.kind is TimerKind.REFRESH:
             self._refresh(timer.stream, told.at)
+        elif timer.kind is TimerKind.UPGRADE:
+            self._streams.upgrade_due()
         elif timer.kind is TimerKind.BUDGET:
             self._calls.budget_refilled()
         elif timer.kind is TimerKind.RESTORE:

@@ -188,6 +188,23 @@ class SessionLost:
 
 
 @frozen
+class Upgraded:
+    """The session goes on over a socket, which was proven to continue where the event stream was."""
+
+    session: str
+    """Fingerprint of the session ID."""
+
+
+@frozen
+class UpgradeRefused:
+    """The session stays on its event streams, or is back on them: nothing is lost by that."""
+
+    why: str
+    final: bool
+    """It is not tried again on this connection."""
+
+
+@frozen
 class NotificationLost:
     """A notification or an answer of the host's did not reach the server, or was refused."""
 
@@ -222,6 +239,8 @@ Event = (
     | StandaloneUnavailable
     | RefreshSuggested
     | SessionLost
+    | Upgraded
+    | UpgradeRefused
     | NotificationLost
     | StoreFailed
 )

@@ -56,6 +56,8 @@ class Stream:
     after_silence: bool = False
     resumed: bool = False
     """Whether the present connection was opened by a GET with `Last-Event-ID`."""
+    on_socket: bool = False
+    """The present connection is a socket, and not an exchange of HTTP."""
     begun: bool = False
     """Whether any byte of the request can have left on the present connection."""
     answered: bool = False

@@ -7,7 +7,6 @@ from typing import Any
 from attrs import define
 
 from .actions import Hangup, Report, Timer, TimerKind
-from .closing import Closing
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
 from .ledger import Refusal
 from .messages import messages_of
@@ -15,9 +14,8 @@ from .report import Disconnected, Discontinuity, NotificationLost, Resumed, Stan
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
 from .trial import Trial, broken
+from .upgrading import STEADY_SECONDS, Upgrading
 
-_STEADY_SECONDS = 10.0
-"""A standalone connection that lived this long was a good one: its delay starts over."""
 _PACE_MS = 10
 """A `retry:` from here on is a pace that the server has chosen; below it, or without one, the pace is ours."""
 _FRUITLESS_RESUMES = 5
@@ -27,7 +25,7 @@ _NO_BODY_STATUSES = frozenset({405, 406, 501})
 
 
 @define(eq=False, repr=False)
-class Streams(Closing):
+class Streams(Upgrading):
     """Owns every stream of one connection of the host's."""
 
     def begun(self, told: Begun) -> None:
@@ -97,6 +95,8 @@ class Streams(Closing):
             self._note_refused(stream, told)
         elif stream.kind is StreamKind.CALL and not stream.resumed:
             self._post_refused(stream, told)
+        elif stream.on_socket:
+            self._socket_failed(stream, f"the socket was refused with HTTP {told.status}")
         else:
             self._refused_get(stream, told.status, told.body, told.retry_after)
 
@@ -123,6 +123,8 @@ class Streams(Closing):
             self._look(stream, stream.last_look, event)
         elif not (stream.resumed and self._is_held(stream, event)):
             self._place(stream, event)
+        if self.upgrades and stream.kind is StreamKind.STANDALONE:
+            self._consider_upgrade()
 
     def lost(self, told: ConnectionLost) -> None:
         stream = self.current(told.stream, told.connection)
@@ -163,7 +165,7 @@ class Streams(Closing):
             self._note_given_up(stream, "no answer for max_idle")
         elif stream.last_look is not None:
             self._conclude(stream, complete=False)
-        elif stream.trail.cursor is not None or (stream.call is not None and not stream.call.in_flight):
+        elif stream.trail.cursor is not None or stream.on_socket or _is_over(stream):
             self.out.append(Hangup(stream.connection))
             self._cut(stream, "no byte for max_idle", told.at, clean=False)
         elif stream.stateless and stream.call is not None:
@@ -206,7 +208,9 @@ class Streams(Closing):
         self._cancel_timers(stream)
         self.out.append(Report(Disconnected(stream.name, why, stream.undrained, cursor is not None)))
         trial, stream.trial = stream.trial, None
-        on_trial = trial is not None and stream.state is StreamState.ON_TRIAL
+        # What a socket leaves unsaid is asked of the event stream.
+        on_trial = trial is not None and stream.state is StreamState.ON_TRIAL and not stream.on_socket
+        self._socket_lost(stream, at)
         if trial is not None and on_trial and self._trial_cut(stream, trial, clean=clean):
             return
         self._account(stream, at)
@@ -235,7 +239,7 @@ class Streams(Closing):
         paced = (stream.retry_ms or 0) >= _PACE_MS
         if stream.kind is StreamKind.STANDALONE:
             # `hasty` too, since whatever is new empties `attempts`, and a greeting on each connection is no pace.
-            lived = stream.opened_at is not None and at - stream.opened_at >= _STEADY_SECONDS
+            lived = stream.opened_at is not None and at - stream.opened_at >= STEADY_SECONDS
             steady = lived or (stream.progressed and paced)
             stream.attempts = stream.hasty = 0 if steady else max(stream.attempts, stream.hasty) + 1
             return
@@ -377,6 +381,11 @@ class Streams(Closing):
         self.out.append(Report(NotificationLost(stream.method, why)))
         self._finish(stream)
         self.calls.confirmed(stream.number)
+
+
+def _is_over(stream: Stream) -> bool:
+    """Nobody waits for the answer that it would bring."""
+    return stream.call is not None and not stream.call.in_flight
 
 
 def _is_final(stream: Stream, status: int) -> bool:

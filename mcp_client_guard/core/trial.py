@@ -49,6 +49,8 @@ class Trial:
     """The event that must come again; None when the exact cursor was sent."""
     after_silence: bool = False
     """The exact cursor was sent because the witness had not come."""
+    must_come_first: bool = False
+    """On a socket nothing but the proof may come first."""
     held: list[EventReceived] = field(factory=list)
     held_bytes: int = 0
     primed: str | None = None
@@ -71,6 +73,8 @@ class Trial:
         witness = self.witness
         if witness is not None and event.event_id == witness.event_id and digest_of(event.data) == witness.digest:
             return Judged(PROVEN, fits=False)
+        if self.must_come_first:
+            return self._weigh_first(event, carried)
         if not carried:
             self.primed = event.event_id or self.primed
             return Weight.SKIP
@@ -83,6 +87,13 @@ class Trial:
         if witness is not None:
             return Weight.HOLD
         return self._weigh_exact(event)
+
+    def _weigh_first(self, event: EventReceived, carried: bool) -> Judged:
+        """It is no witness: only a declared contiguous scheme can make it the next event all the same."""
+        event_id = event.event_id
+        if self.is_exact and carried and event_id and follows(IdScheme.CONTIGUOUS, self.sent, event_id):
+            return Judged(Evidence(Grade.CONSISTENT, "the first frame is the event after the cursor"), fits=True)
+        return Judged(broken("the first frame is not the event that must come first"), fits=False)
 
     def _weigh_known(self, event: EventReceived) -> Weight | Judged:
         if self.is_exact and event.event_id == self.sent:

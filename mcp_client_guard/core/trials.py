@@ -85,7 +85,7 @@ class Trials(Placing):
             stream.no_longer_exact()
         if evidence is PROVEN:
             self._proven(stream)
-        elif stream.kind is StreamKind.STANDALONE:
+        elif stream.kind is StreamKind.STANDALONE and not stream.on_socket:
             self._drop_cursor(stream)
             self._refresh(stream.opened_at or 0.0)
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":

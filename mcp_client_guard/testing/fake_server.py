@@ -13,6 +13,7 @@ FIN if not. An exception in a handler leaves the `async with` block: a failed as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -21,6 +22,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from attrs import frozen
 
 from ._http1 import MessageReader, Request
@@ -44,8 +46,16 @@ Step = bytes | Dribble | How | anyio.Event
 class Reply:
     """What a handler writes with."""
 
-    def __init__(self, request: Request, sock: Socket, gone: anyio.Event) -> None:
+    def __init__(
+        self,
+        request: Request,
+        sock: Socket,
+        gone: anyio.Event,
+        take_over: Callable[[], MemoryObjectReceiveStream[bytes]],
+    ) -> None:
         self.request = request
+        self.take_over = take_over
+        """Call it to receive what the client sends from now on as it is: no more requests on this connection."""
         self._sock = sock
         self._written = MessageReader(request=False, answer_to=request.method)
         self._garbled = False
@@ -278,6 +288,8 @@ class _Connection:
         self._serial = serial
         self._gone = anyio.Event()
         self._put, self._requests = anyio.create_memory_object_stream[Request](100)
+        self._raw: MemoryObjectSendStream[bytes] | None = None
+        self._taken: MemoryObjectReceiveStream[bytes] | None = None
 
     async def run(self, tasks: TaskGroup) -> None:
         with self._put, self._requests:
@@ -292,6 +304,9 @@ class _Connection:
                         return
             except (OSError, Closed):
                 return  # the client left while a handler wrote
+            finally:
+                if self._taken is not None:
+                    self._taken.close()
 
     async def _answer(self, request: Request) -> bool:
         """Have a request answered; whether the connection can carry another."""
@@ -300,13 +315,20 @@ class _Connection:
         return reply.whole and not reply.ended
 
     def _reply(self, request: Request | None) -> Reply:
-        return Reply(request or _NOTHING, self._sock, self._gone)
+        return Reply(request or _NOTHING, self._sock, self._gone, self._take_over)
+
+    def _take_over(self) -> MemoryObjectReceiveStream[bytes]:
+        self._raw, self._taken = anyio.create_memory_object_stream[bytes](math.inf)
+        return self._taken
 
     async def _read(self) -> None:
         reader, head_told = MessageReader(request=True), False
         with self._put:
             try:
                 while data := await self._sock.receive():
+                    if self._raw is not None:
+                        await self._raw.send(data)
+                        continue
                     while data:
                         data = data[reader.feed(data) :]
                         if reader.head is not None and not head_told:
@@ -316,9 +338,11 @@ class _Connection:
                         if reader.complete:
                             self._record(reader)
                             reader, head_told = MessageReader(request=True), False
-            except (OSError, Closed):
+            except (OSError, Closed, anyio.BrokenResourceError):
                 pass
             finally:
+                if self._raw is not None:
+                    self._raw.close()
                 self._gone.set()
                 self._server.note_change()
 

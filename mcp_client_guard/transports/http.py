@@ -88,6 +88,17 @@ def endpoint_of(url: str) -> str:
     return f"{origin_of(url)}{parsed.path}{query}"
 
 
+def joined(url: str, reference: str) -> str:
+    """A reference, as it stands on the page `url`."""
+    return str(httpx.URL(url).join(reference))
+
+
+def below(url: str, name: str) -> str:
+    """The URL with this name after its path; its query is kept."""
+    whole = httpx.URL(url)
+    return str(whole.copy_with(path=f"{whole.path.rstrip('/')}/{name}"))
+
+
 def can_have_written(error: BaseException) -> bool:
     """False only where it is certain that no byte of the request left: connecting failed, or the pool was full."""
     return type(error).__name__ not in _NOT_WRITTEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,12 +15,14 @@ from mcp_client_guard._theirs import is_theirs
 from mcp_client_guard.core.actions import (
     Action,
     Ask,
+    AskUpgrade,
     CancelTimer,
     Deliver,
     EndSession,
     Forward,
     Get,
     Hangup,
+    OpenSocket,
     Post,
     Reply,
     Report,
@@ -38,6 +40,7 @@ from mcp_client_guard.core.inputs import (
     ConnectionLost,
     CrowdedOut,
     Drained,
+    EventReceived,
     IdleElapsed,
     Input,
     MessageSubmitted,
@@ -57,6 +60,9 @@ from .inbox import Inbox
 from .saving import GROUP, Batch, Saving, said
 from .sse import EventReader, EventTooLarge, parse_json
 from .timers import Timers
+
+if TYPE_CHECKING:
+    from .websocket import Sockets
 
 logger = logging.getLogger("mcp_client_guard")
 
@@ -88,6 +94,8 @@ class StreamableHttp:
     elsewhere: Callable[[Ask | StopAsking | Reply | Forward], None]
     """Takes what is ordered of the user's hook and of other connections."""
     tasks: TaskGroup
+    sockets: Sockets | None = None
+    """Where the session may be upgraded."""
     _timers: Timers = field(init=False)
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
     _saving: Saving = field(init=False)
@@ -152,7 +160,7 @@ class StreamableHttp:
                 batch = self._saving.order(each for each in actions[done:] if isinstance(each, Save))
                 rest = [each for each in actions[done:] if not isinstance(each, Save)]
                 for order in rest:
-                    if isinstance(order, (Post, Get)):
+                    if isinstance(order, (Post, Get, OpenSocket)):
                         self._expect(order)
                 self.tasks.start_soon(self._save_first, batch, rest)
                 return
@@ -164,8 +172,10 @@ class StreamableHttp:
                 self.inbox.put(action.message)
             case Save():
                 self._saving.behind(action.records)
-            case Post() | Get():
+            case Post() | Get() | OpenSocket():
                 self.tasks.start_soon(self._run, self._expect(action))
+            case AskUpgrade():
+                self.tasks.start_soon(self._ask_upgrade, action)
             case Report():
                 self.on_event(action.event)
             case SetTimer():
@@ -184,7 +194,7 @@ class StreamableHttp:
             case _:
                 assert_never(action)
 
-    def _expect(self, order: Post | Get) -> Exchange:
+    def _expect(self, order: Post | Get | OpenSocket) -> Exchange:
         """The exchange of this order; it can be hung up before it has begun."""
         exchange = self._exchanges.get(order.connection)
         if exchange is None:
@@ -262,7 +272,7 @@ class StreamableHttp:
             except BaseException as error:
                 if not is_theirs(error):
                     raise
-                lost = self._lost(exchange, error)
+                lost = exchange.lost(error)
         self._forget(order.connection)
         if lost is not None and not exchange.lingering:
             self._tell_drained()
@@ -275,19 +285,6 @@ class StreamableHttp:
             self._freed.set()
             self._freed = None
 
-    def _lost(self, exchange: Exchange, error: BaseException) -> ConnectionLost:
-        order = exchange.order
-        if not http.is_stream_error(error):
-            logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
-        return ConnectionLost(
-            order.stream,
-            order.connection,
-            anyio.current_time(),
-            written=exchange.begun and http.can_have_written(error),
-            clean=False,
-            why=type(error).__name__,
-        )
-
     async def _converse(self, exchange: Exchange) -> ConnectionLost:
         order = exchange.order
         wait = retry.seconds(order.delay)
@@ -295,22 +292,26 @@ class StreamableHttp:
             await anyio.sleep(wait)
         exchange.last_byte = anyio.current_time()
         self._timers.set(order.connection, self.max_idle)
+        if isinstance(order, OpenSocket):
+            assert self.sockets is not None
+            await self.sockets.converse(exchange, order, self)
+            return exchange.ended(clean=False)
         if isinstance(order, Post):
             method, accept, content = "POST", _ACCEPT_ANY, http.body_of(order.message)
         else:
             method, accept, content = "GET", _ACCEPT_EVENTS, None
         headers = {**order.headers, **accept}
-        begun = partial(self._begin, exchange)
+        begun = partial(self.begin, exchange)
         url = order.target if isinstance(order, Post) else None
         async with self.endpoint.request(method, headers, content, begun, url) as answer:
             exchange.last_byte = anyio.current_time()
             exchange.answered = True
             await self._read(exchange, answer)
             clean = answer.complete_by_framing
-        now = anyio.current_time()
-        return ConnectionLost(order.stream, order.connection, now, written=True, clean=clean, why="ended")
+        return exchange.ended(clean=clean)
 
-    def _begin(self, exchange: Exchange) -> None:
+    def begin(self, exchange: Exchange) -> None:
+        """Bytes of this request may leave."""
         exchange.begun = True
         self.feed(Begun(exchange.order.stream, exchange.order.connection))
 
@@ -318,7 +319,7 @@ class StreamableHttp:
         order, fields = exchange.order, answer.fields
         session_id = fields.get("mcp-session-id", "").strip() or None
         if not 200 <= answer.status < 300:
-            await self._read_refusal(exchange, answer, session_id)
+            await self.read_refusal(exchange, answer, session_id)
             return
         is_events = fields.get("content-type", "").lower().startswith("text/event-stream")
         resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
@@ -329,7 +330,7 @@ class StreamableHttp:
             await self._read_events(exchange, answer)
             return
         try:
-            body = await self._read_body(exchange, answer, self.max_event_size)
+            body = await exchange.read_body(answer.chunks(), self.max_event_size)
         except BodyTooLarge:
             self.feed(TooLarge(order.stream, order.connection, self.max_event_size))
             return
@@ -340,7 +341,6 @@ class StreamableHttp:
     async def _read_events(self, exchange: Exchange, answer: http.Answer) -> None:
         order = exchange.order
         reader = EventReader(order.stream, order.connection, self.max_event_size)
-        inbox = self.inbox
         async for chunk in answer.chunks():
             exchange.last_byte = anyio.current_time()
             if exchange.lingering:
@@ -350,34 +350,33 @@ class StreamableHttp:
             except EventTooLarge:
                 self.feed(TooLarge(order.stream, order.connection, self.max_event_size))
                 return
-            behind = inbox.behind
-            self._carry_out(self.machine.receive(*events, now=exchange.last_byte))
-            inbox.account(len(chunk))
-            if inbox.drained >= GROUP:
-                self._tell_drained()
-            # Only who fills the inbox waits: a trial delivers nothing, and its witness is due.
-            if inbox.is_full and inbox.behind > behind:
-                exchange.paused = True
-                await inbox.room()
-                exchange.paused = False
-                exchange.last_byte = anyio.current_time()
+            await self.take(exchange, events, len(chunk))
 
-    async def _read_body(self, exchange: Exchange, answer: http.Answer, limit: int) -> bytes:
-        body = bytearray()
-        async for chunk in answer.chunks():
+    async def take(self, exchange: Exchange, events: Sequence[EventReceived], size: int) -> None:
+        """Tell the core of these events, which came in `size` bytes; the host's pace is the reader's."""
+        inbox = self.inbox
+        behind = inbox.behind
+        self._carry_out(self.machine.receive(*events, now=exchange.last_byte))
+        inbox.account(size)
+        if inbox.drained >= GROUP:
+            self._tell_drained()
+        # Only who fills the inbox waits: a trial delivers nothing, and its witness is due.
+        if inbox.is_full and inbox.behind > behind:
+            exchange.paused = True
+            await inbox.room()
+            exchange.paused = False
             exchange.last_byte = anyio.current_time()
-            if exchange.lingering:
-                continue
-            body += chunk
-            if len(body) > limit:
-                raise BodyTooLarge
-        return bytes(body)
 
-    async def _read_refusal(self, exchange: Exchange, answer: http.Answer, session_id: str | None) -> None:
+    async def _ask_upgrade(self, order: AskUpgrade) -> None:
+        assert self.sockets is not None
+        self.feed(await self.sockets.ask(order))
+
+    async def read_refusal(self, exchange: Exchange, answer: http.Answer, session_id: str | None) -> None:
+        """Tell the core of a status that is no success, and of what came with it."""
         order, body = exchange.order, b""
         with anyio.move_on_after(_REFUSAL_SECONDS):
             try:
-                body = await self._read_body(exchange, answer, _REFUSAL_BYTES)
+                body = await exchange.read_body(answer.chunks(), _REFUSAL_BYTES)
             except Exception as error:  # the status stands, whatever became of its body
                 logger.debug("the body of HTTP %s was lost: %s", answer.status, type(error).__name__)
         parsed: Any = parse_json(body) if body else None

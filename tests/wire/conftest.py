@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcp_client_guard.core import upgrading
 from mcp_client_guard.core.actions import Delay
 from mcp_client_guard.transports import retry
 
@@ -27,6 +28,7 @@ def playing(request: pytest.FixtureRequest) -> Any:
 def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """The backoff starts at 2 ms instead of 100, so that tests of many attempts do not wait."""
     monkeypatch.setattr(retry, "_FIRST", 0.002)
+    monkeypatch.setattr(upgrading, "_FIRST_PAUSE", 0.002)
 
 
 @pytest.fixture
