@@ -25,6 +25,7 @@ TEST_TOOLS = (
     "pytest-xdist",
     "trio>=0.26",
     "hypothesis",
+    "websockets>=14",
     "coverage[toml]",
     "ruff",
     "mypy",

@@ -15,6 +15,7 @@ from mcp_client_guard.core.actions import (
     EndSession,
     Get,
     Hangup,
+    OpenSocket,
     Post,
     Report,
     Save,
@@ -121,7 +122,7 @@ class Driver:
     log: list[Action] = field(factory=list)
     timers: dict[Timer, float] = field(factory=dict)
     """Set and neither cancelled nor elapsed: when each is due."""
-    orders: dict[int, Post | Get] = field(factory=dict)
+    orders: dict[int, Post | Get | OpenSocket] = field(factory=dict)
     """The newest exchange of each stream."""
     open: set[int] = field(factory=set)
     """Connections ordered and neither hung up nor lost."""
@@ -129,10 +130,13 @@ class Driver:
     """Whether an exchange without a wait begins as soon as it is ordered."""
     has_hook: bool = False
     generation: str = "host"
+    upgrades: bool = False
     _next_id: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.machine = Machine(self.policy, has_hook=self.has_hook, generation=self.generation)
+        self.machine = Machine(
+            self.policy, has_hook=self.has_hook, generation=self.generation, upgrades=self.upgrades
+        )
 
     def feed(self, told: Input) -> list[Action]:
         """Give the machine an input, and keep the books of what it orders."""
@@ -141,12 +145,12 @@ class Driver:
         actions = self.machine.receive(told, now=self.now)
         begun: list[Action] = []
         for action in actions:
-            if isinstance(action, (Post, Get)) and self.begins and not action.delay.attempt:
+            if isinstance(action, (Post, Get, OpenSocket)) and self.begins and not action.delay.attempt:
                 begun += self.machine.receive(Begun(action.stream, action.connection))
         assert not [action for action in begun if not isinstance(action, SetTimer)]
         self.log += actions + begun
         for action in actions + begun:
-            if isinstance(action, (Post, Get)):
+            if isinstance(action, (Post, Get, OpenSocket)):
                 self.orders[action.stream] = action
                 self.open.add(action.connection)
             elif isinstance(action, Hangup):
@@ -283,7 +287,7 @@ class Peer:
     _fixed: int | None = None
 
     @property
-    def order(self) -> Post | Get:
+    def order(self) -> Post | Get | OpenSocket:
         """The newest exchange: what was asked of the server."""
         return self.driver.orders[self.stream]
 
