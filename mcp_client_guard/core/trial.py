@@ -91,6 +91,8 @@ class Trial:
     def _weigh_first(self, event: EventReceived, carried: bool) -> Judged:
         """It is no witness: only a declared contiguous scheme can make it the next event all the same."""
         event_id = event.event_id
+        if self.is_exact and event_id == self.sent and self.trail.holds(event_id, event.data):
+            return Judged(PROVEN, fits=False)
         if self.is_exact and carried and event_id and follows(IdScheme.CONTIGUOUS, self.sent, event_id):
             return Judged(Evidence(Grade.CONSISTENT, "the first frame is the event after the cursor"), fits=True)
         return Judged(broken("the first frame is not the event that must come first"), fits=False)

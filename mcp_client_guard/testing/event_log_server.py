@@ -4,8 +4,9 @@
         ...  # point the client at server.url, and have it call `charge` with cut_after=2
         assert len(server.ledger) == 1
 
-It speaks streamable HTTP (2025-11-25) on `url` and the legacy transport (2024-11-05) on `sse_url`. Its tools are
-`charge`, `slow`, `progress` and `announce`; each takes `cut_after` and `cut_how`, and goes on when it is cut off.
+It speaks streamable HTTP (2025-11-25) on `url`, with the upgrade of `docs/websocket.md` below it, and the legacy
+transport (2024-11-05) on `sse_url`. Its tools are `charge`, `slow`, `progress` and `announce`; each takes
+`cut_after` and `cut_how`, and goes on when it is cut off.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .event_log import Refusal, Replay
 from .fake_server import FakeServer, Reply
 from .lies import BridgingStore, Lie, Told
 from .sessions import Session, SessionStore
+from .upgrade import Upgrade
 
 
 class EventLogServer:
@@ -69,6 +71,8 @@ class EventLogServer:
         """Every cursor that came on a POST."""
         self.http = FakeServer(self.answer, port=port)
         """What it listens with: its requests, its connections."""
+        self.upgrade = Upgrade(self)
+        """The move of a session's standalone stream to a WebSocket."""
         self._streamable = Streamable(self)
         self._legacy = Legacy(self)
         self._stack = AsyncExitStack()
@@ -117,6 +121,8 @@ class EventLogServer:
                 await self._streamable(request, reply)
             case _, "/sse" if self.migrated:
                 await self._streamable(request, reply)
+            case _, "/mcp/upgrade":
+                await self.upgrade(request, reply)
             case "GET", "/sse":
                 await self._legacy.stream(request, reply)
             case "POST", "/messages":

@@ -38,6 +38,12 @@ class Lie(Enum):
     """One counter for both generations, and legacy sessions and cursors accepted at the streamable endpoint."""
     CURSOR_ON_POST = "cursor-on-post"
     """A `Last-Event-ID` on a POST is taken for a resume, and the body is dropped."""
+    UPGRADE_ONLY_NEW = "upgrade-only-new"
+    """A socket that is said to go on from the client's position forwards only what is emitted from now on."""
+    UPGRADE_EVICTED = "upgrade-evicted"
+    """An upgrade is granted although the buffer starts behind the position. Give the server a small `retained`."""
+    UPGRADE_OWN_POSITION = "upgrade-own-position"
+    """The last event emitted, which the server echoes in `Last-Event-ID`, is taken for the client's position."""
 
 
 @frozen

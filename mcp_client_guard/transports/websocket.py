@@ -183,7 +183,12 @@ class Socket:
         self._message += frame.data
         if not frame.fin:
             return []
-        text, self._message = bytes(self._message), bytearray()
+        data, self._message = bytes(self._message), bytearray()
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            self._fail(CloseCode.INVALID_DATA, "not UTF-8")
+            return []
         event = self._event(parse_json(text))
         if event is None:
             self._fail(CloseCode.POLICY_VIOLATION, "not a frame of this protocol")

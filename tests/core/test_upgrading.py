@@ -285,6 +285,14 @@ def test_the_same_where_the_event_stream_brought_that_event_meanwhile() -> None:
     assert delivered(socket.event("e3", note("3"))) == [note("3")]
 
 
+def test_an_inclusive_server_sends_our_own_event_again() -> None:
+    driver = driving(1, id_scheme="contiguous")
+    socket = opened(driver)
+    actions = socket.event("e1", note("1"))
+    assert [e.grade for e in evidence(actions)] == [Grade.PROVEN]
+    assert delivered(socket.event("e2", note("2"))) == [note("2")]
+
+
 @pytest.mark.parametrize("event_id", ["e1", "e3", "e14"])
 def test_any_other_breaks_it(event_id: str) -> None:
     driver = driving(1, id_scheme="contiguous")

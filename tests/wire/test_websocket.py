@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import anyio
 import pytest
+from websockets.frames import Opcode
 
-from mcp_client_guard import Disconnected, Discontinuity, Upgraded
-from mcp_client_guard.testing import FakeServer, notification
-from mcp_client_guard.testing.upgradable_mcp import UpgradableMcp
+from mcp_client_guard import (
+    Disconnected,
+    Discontinuity,
+    Guard,
+    GuardPolicy,
+    RefreshSuggested,
+    Upgraded,
+    UpgradeRefused,
+)
+from mcp_client_guard.testing import (
+    Dribble,
+    EventLogServer,
+    How,
+    Lie,
+    Reply,
+    Request,
+    Session,
+    SessionStore,
+    notification,
+)
+from mcp_client_guard.testing.served_socket import ServedSocket, event_frame
+from mcp_client_guard.testing.sessions import Reader
 
-from .hosts import PlainHost, plainly
+from .hosts import LIMIT, PlainHost, plain_host, the_one_in
 
 pytestmark = pytest.mark.anyio
 
@@ -26,27 +47,690 @@ def heard(host: PlainHost) -> list[int]:
     return [m["params"]["data"] for m in host.messages if m.get("method") == "notifications/message"]
 
 
+class Scene:
+    """A server, its one session, and a host on a guard that would like a socket."""
+
+    def __init__(self, server: EventLogServer, session: Session, host: PlainHost) -> None:
+        self.server, self.session, self.host = server, session, host
+
+    @property
+    def stream(self) -> str:
+        assert self.session.standalone is not None
+        return self.session.standalone
+
+    def emit(self, *numbers: int) -> None:
+        for number in numbers:
+            self.session.append(self.stream, told(number))
+
+    def emit_unseen(self, *numbers: int) -> None:
+        """Into the log; the event stream that is open does not learn of it."""
+        for number in numbers:
+            self.session.log.append(self.stream, told(number))
+
+    async def heard(self, *numbers: int) -> None:
+        """Exactly these reached the host, in this order."""
+        await self.host.until(lambda: len(heard(self.host)) >= len(numbers))
+        assert heard(self.host) == list(numbers)
+
+    async def upgraded(self, count: int = 1) -> None:
+        await self.host.until(lambda: len(self.host.of(Upgraded)) >= count)
+
+    async def refused(self) -> UpgradeRefused:
+        return (await self.host.until(lambda: self.host.of(UpgradeRefused)))[0]
+
+    async def back(self) -> None:
+        """The event stream has been proven to go on."""
+        await self.host.until(lambda: self.host.grades[-1:] == ["proven"] and not self.is_on_socket)
+
+    @property
+    def is_on_socket(self) -> bool:
+        upgraded = [n for n, e in enumerate(self.host.told) if isinstance(e, Upgraded)]
+        left = [n for n, e in enumerate(self.host.told) if isinstance(e, Disconnected)]
+        return bool(upgraded) and upgraded[-1] > max(left, default=-1)
+
+    def id_of(self, number: int) -> str:
+        """The ID under which this was told."""
+        entries = self.session.log.held(self.stream)
+        return next(e.event_id for e in entries if e.message == told(number))
+
+
+On = Callable[[ServedSocket, Reader], Awaitable[None]]
+
+
 @asynccontextmanager
-async def upgrading(mcp: UpgradableMcp, emitted: int = 2, **options: Any) -> AsyncIterator[tuple[FakeServer, Any]]:
-    """A host whose event stream has carried this many messages."""
-    async with plainly(mcp, websocket=True, **options) as (server, host):
-        await server.wait_for(lambda r: r.method == "GET")
-        for number in range(1, emitted + 1):
-            mcp.emit(told(number))
-        yield server, host
+async def playing(
+    lie: Lie | None = None,
+    *,
+    on_ask: Any = None,
+    on_socket: On | None = None,
+    retained: int = 1000,
+    policy: Any = None,
+    **options: Any,
+) -> AsyncIterator[Scene]:
+    server = EventLogServer(lie=lie, store=SessionStore(retained=retained))
+    if on_ask is not None:
+        server.upgrade.on_ask = on_ask
+    if on_socket is not None:
+        server.upgrade.on_socket = on_socket
+    chosen = GuardPolicy(**(policy or {}))
+    options = {"websocket": True, **options}
+    try:
+        with anyio.fail_after(LIMIT):
+            async with server, plain_host(server.url, policy=chosen, **options) as host:
+                await server.http.wait_for(lambda r: r.method == "GET")
+                (session,) = server.store.sessions.values()
+                while session.standalone is None:
+                    await session._news.wait()
+                yield Scene(server, session, host)
+    except Exception as error:
+        raise the_one_in(error) from None
 
 
-async def test_a_proven_socket_carries_on_where_the_event_stream_was() -> None:
-    mcp = UpgradableMcp()
-    async with upgrading(mcp, 3) as (server, host):
-        await host.until(lambda: host.of(Upgraded))
-        for number in (4, 5):
-            mcp.emit(told(number))
-        await host.until(lambda: len(heard(host)) == 5)
-        assert heard(host) == [1, 2, 3, 4, 5]
-        assert host.grades == ["proven"]
-        assert not host.of(Discontinuity)
-        assert not host.of(Disconnected)
-        assert len(server.sent("DELETE")) == 0
-        assert mcp.sockets == 1
-    assert len(server.sent("DELETE")) == 1, "the session is ended as always"
+def asks(server: EventLogServer) -> list[Request]:
+    return [r for r in server.http.requests if r.target == "/mcp/upgrade" and r.method == "POST"]
+
+
+class Gate:
+    """Holds the first question until it is opened; the rest are answered at once."""
+
+    def __init__(self) -> None:
+        self.asked, self.open = anyio.Event(), anyio.Event()
+        self.scene: Scene | None = None
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        self.asked.set()
+        await self.open.wait()
+        assert self.scene is not None
+        await self.scene.server.upgrade.ask(request, reply)
+
+
+@asynccontextmanager
+async def gated(lie: Lie | None = None, **options: Any) -> AsyncIterator[tuple[Scene, Gate]]:
+    """Events 1 to 10 have come; the guard has asked for the upgrade, and waits for the answer."""
+    gate = Gate()
+    async with playing(lie, on_ask=gate, **options) as scene:
+        gate.scene = scene
+        scene.emit(*range(1, 11))
+        await scene.heard(*range(1, 11))
+        await gate.asked.wait()
+        yield scene, gate
+
+
+# The third seed, step by step.
+
+
+async def test_seed_003_observation_1_the_position_is_the_client_s_own_and_one_before_its_last() -> None:
+    async with playing() as scene:
+        scene.emit(1)
+        await scene.upgraded()
+        priming = scene.session.log.held(scene.stream)[0].event_id
+        assert scene.server.upgrade.positions == [priming], "the witness is the first message"
+
+
+async def test_seed_003_observation_2_what_was_emitted_unseen_comes_before_anything_new() -> None:
+    async with gated() as (scene, gate):
+        scene.emit_unseen(11, 12, 13)
+        gate.open.set()
+        await scene.upgraded()
+        scene.emit(14)
+        await scene.heard(*range(1, 15))
+        assert not scene.host.of(Discontinuity)
+        assert scene.host.grades == ["proven"]
+
+
+async def test_seed_003_observation_3_a_client_that_was_cut_resumes_first_and_is_upgraded_then() -> None:
+    async with gated() as (scene, gate):
+        scene.server.http.drop_all()
+        await scene.host.until(lambda: scene.host.of(Disconnected))
+        gate.open.set()
+        await scene.host.until(lambda: scene.host.grades)
+        assert not scene.server.upgrade.sockets
+        scene.emit(11)
+        await scene.upgraded()
+        await scene.heard(*range(1, 12))
+
+
+async def test_seed_003_observation_4_a_socket_that_begins_with_what_is_new_is_not_believed() -> None:
+    async with gated(Lie.UPGRADE_ONLY_NEW) as (scene, gate):
+        scene.emit_unseen(11, 12, 13)
+        gate.open.set()
+        await scene.server.http.until(lambda: scene.server.upgrade.sockets)
+        scene.emit(14)
+        (loss,) = await scene.host.until(lambda: scene.host.of(Discontinuity))
+        assert "first frame" in loss.reason
+        assert "broken" in scene.host.grades
+        assert not scene.host.of(Upgraded)
+
+
+async def test_seed_003_observation_5_the_missing_events_come_by_the_event_stream_after_all() -> None:
+    async with gated(Lie.UPGRADE_ONLY_NEW) as (scene, gate):
+        scene.emit_unseen(11, 12, 13)
+        gate.open.set()
+        await scene.server.http.until(lambda: scene.server.upgrade.sockets)
+        scene.emit(14)
+        await scene.heard(*range(1, 15))
+        assert scene.host.grades[:2] == ["broken", "proven"]
+
+
+async def test_seed_003_variant_1_a_silent_gap_does_not_hold_the_guard_up() -> None:
+    """Nothing new is emitted, so that nothing comes at all: after `witness_timeout` the event stream is asked."""
+    async with gated(Lie.UPGRADE_ONLY_NEW, policy={"witness_timeout": 0.1}) as (scene, gate):
+        scene.emit_unseen(11, 12, 13)
+        gate.open.set()
+        await scene.heard(*range(1, 14))
+        assert (await scene.refused()).why == "no first frame within witness_timeout"
+
+
+async def test_seed_003_variant_2_an_upgrade_past_an_evicted_gap_is_reported_on_both() -> None:
+    async with gated(Lie.UPGRADE_EVICTED, retained=12) as (scene, gate):
+        scene.emit_unseen(*range(11, 29))  # 11 to 16 are gone for good
+        gate.open.set()
+        await scene.host.until(lambda: len(scene.host.of(Discontinuity)) == 2)
+        await scene.host.until(lambda: scene.host.of(RefreshSuggested))
+        assert scene.host.grades == ["broken", "broken"]
+        assert not scene.host.of(Upgraded)
+
+
+async def test_seed_003_variant_2_an_honest_server_refuses_with_409_and_the_loss_is_known() -> None:
+    async with gated(retained=12) as (scene, gate):
+        scene.emit_unseen(*range(11, 29))
+        gate.open.set()
+        assert (await scene.refused()) == UpgradeRefused("HTTP 409", final=False)
+        assert not scene.server.upgrade.sockets
+
+
+async def test_seed_003_variant_3_a_server_that_takes_its_own_position_is_not_believed() -> None:
+    async with gated(Lie.UPGRADE_OWN_POSITION) as (scene, gate):
+        scene.emit_unseen(11, 12, 13)
+        gate.open.set()
+        await scene.server.http.until(lambda: scene.server.upgrade.sockets)
+        scene.emit(14)
+        await scene.host.until(lambda: scene.host.of(Discontinuity))
+        await scene.heard(*range(1, 15))
+
+
+async def test_seed_003_corollary_an_echoed_last_event_id_is_never_taken_for_our_own() -> None:
+    async with gated() as (scene, gate):
+        scene.emit_unseen(11, 12, 13)
+        gate.open.set()
+        await scene.upgraded()
+        await scene.heard(*range(1, 14))
+        scene.server.http.drop_all()
+        await scene.upgraded(2)
+        told_of = {scene.id_of(n) for n in (11, 12, 13)}
+        first, second = scene.server.upgrade.positions
+        assert first not in told_of
+        assert second == scene.id_of(12), "one before the last received"
+
+
+async def test_seed_003_decision_b_409_means_stay_drain_and_succeed_later() -> None:
+    refusals = [409, 409]
+
+    async def busy(request: Request, reply: Reply) -> None:
+        if refusals:
+            await reply.status(refusals.pop())
+        else:
+            await scene.server.upgrade.ask(request, reply)
+
+    async with playing(on_ask=busy) as scene:
+        scene.emit(1, 2, 3)
+        await scene.heard(1, 2, 3)
+        await scene.upgraded()
+        assert [r.why for r in scene.host.of(UpgradeRefused)] == ["HTTP 409", "HTTP 409"]
+        assert not scene.host.of(Disconnected), "the event stream was never left before"
+        scene.emit(4)
+        await scene.heard(1, 2, 3, 4)
+
+
+# Refused.
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_a_server_without_sockets_is_asked_once(status: int) -> None:
+    async def none(request: Request, reply: Reply) -> None:
+        await reply.status(status)
+
+    async with playing(on_ask=none) as scene:
+        scene.emit(1, 2)
+        assert (await scene.refused()).final
+        scene.emit(3)
+        await scene.heard(1, 2, 3)
+        assert (await scene.host.call("charge", cents=1)).text, "the session is not doubted"
+        assert len(asks(scene.server)) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "how"),
+    [(b"{}", None), (b"not json", None), (b'{"ticket": 7}', None), (b"", How.RST), (b"", How.FIN)],
+    ids=["no ticket", "not json", "a number", "RST", "FIN"],
+)
+async def test_an_answer_that_grants_nothing_is_reported_and_asked_again(body: bytes, how: How | None) -> None:
+    async def first(request: Request, reply: Reply) -> None:
+        if len(asks(scene.server)) > 1:
+            await scene.server.upgrade.ask(request, reply)
+        elif how is not None:
+            await reply.end(how)
+        else:
+            await reply.status(200, body)
+
+    async with playing(on_ask=first) as scene:
+        scene.emit(1)
+        await scene.refused()
+        await scene.upgraded()
+        scene.emit(2)
+        await scene.heard(1, 2)
+
+
+# What the socket brings.
+
+
+def first_then(*play: Any) -> On:
+    """The first socket plays these, after the witness; each further one is honest."""
+
+    async def serve(socket: ServedSocket, reader: Reader) -> None:
+        upgrade = scene_of[0].server.upgrade
+        if len(upgrade.sockets) > 1:
+            await upgrade.follow(socket, reader)
+            return
+        (entry, *_) = await reader.next(anyio.Event())
+        await socket.event(entry.event_id, entry.message)
+        reader.wrote(entry)
+        for step in play:
+            await step(socket)
+
+    return serve
+
+
+scene_of: list[Scene] = []
+
+
+@asynccontextmanager
+async def socket_playing(*play: Any, **options: Any) -> AsyncIterator[Scene]:
+    """The first socket is proven, and then plays these steps."""
+    async with playing(on_socket=first_then(*play), **options) as scene:
+        scene_of[:] = [scene]
+        scene.emit(1)
+        await scene.upgraded()
+        yield scene
+
+
+def ends(how: How) -> Any:
+    return lambda socket: socket.raw(how)
+
+
+FRAME = b"\x81\x7e\x01\x00" + b'{"stream": "standalone"'
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        (ends(How.FIN),),
+        (ends(How.RST),),
+        (lambda s: s.raw(FRAME[:1]), ends(How.FIN)),
+        (lambda s: s.raw(FRAME[:3]), ends(How.RST)),
+        (lambda s: s.raw(FRAME), ends(How.FIN)),
+        (lambda s: s.raw(FRAME), ends(How.RST)),
+        (lambda s: s.text(b'{"stream":', more=True), ends(How.FIN)),
+        *((lambda s, c=code: s.close(c),) for code in (1000, 1001, 1008, 1011, 1012, 4000)),
+    ],
+    ids=lambda play: None,
+)
+async def test_however_a_socket_ends_the_event_stream_goes_on(play: Any) -> None:
+    async with socket_playing(*play) as scene:
+        scene.emit(2, 3)
+        await scene.heard(1, 2, 3)
+        assert not scene.host.of(Discontinuity)
+        assert {*scene.host.grades} == {"proven"}
+        await scene.upgraded(2)
+        scene.emit(4)
+        await scene.heard(1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("play", "code"),
+    [
+        (lambda s: s.binary(b"{}"), 1003),
+        (lambda s: s.text(b"not json"), 1008),
+        (lambda s: s.text(b"[]"), 1008),
+        (lambda s: s.send({"stream": "another", "id": "x", "message": {}}), 1008),
+        (lambda s: s.send({"stream": "standalone", "message": told(9)}), 1008),
+        (lambda s: s.send({"stream": "standalone", "id": 9, "message": told(9)}), 1008),
+        (lambda s: s.send({"stream": "standalone", "id": "", "message": told(9)}), 1008),
+        (lambda s: s.raw(b"\x81\x02\xff\xfe"), 1007),
+        (lambda s: s.raw(b"\x83\x00"), 1002),
+        (lambda s: s.raw(b"\x80\x00"), 1002),
+    ],
+)
+async def test_what_is_no_frame_of_ours_closes_the_socket_and_loses_nothing(play: Any, code: int) -> None:
+    codes: list[int | None] = []
+
+    async def hear(socket: ServedSocket) -> None:
+        codes.append(await socket.closed_with())
+
+    async with socket_playing(play, hear) as scene:
+        scene.emit(2, 3)
+        await scene.heard(1, 2, 3)
+        await scene.host.until(lambda: scene.is_on_socket or scene.host.grades.count("proven") > 1)
+        assert codes == [code]
+
+
+async def test_a_fragmented_and_dribbled_message_is_one_event() -> None:
+    async def in_pieces(socket: ServedSocket) -> None:
+        entry = entries()[0]
+        frame = event_frame(entry.event_id, entry.message)
+        import json
+
+        data = json.dumps(frame).encode()
+        await socket.text(data[:5], more=True)
+        await socket.ping(b"between")
+        await socket.continuation(b"", more=True)
+        await socket.continuation(data[5:20], more=True)
+        await socket.continuation(data[20:])
+        entry = entries()[1]
+        data = json.dumps(event_frame(entry.event_id, entry.message)).encode()
+        await socket.raw(Dribble(b"\x81\x7e" + len(data).to_bytes(2, "big") + data))
+        await socket.closed_with()
+
+    def entries() -> Any:
+        scene = scene_of[0]
+        held = scene.session.log.held(scene.stream)
+        return [e for e in held if e.message in (told(2), told(3))]
+
+    go = anyio.Event()
+
+    async def wait(socket: ServedSocket) -> None:
+        await go.wait()
+
+    async with socket_playing(wait, in_pieces) as scene:
+        scene.emit_unseen(2, 3)
+        go.set()
+        await scene.heard(1, 2, 3)
+        assert not scene.host.of(Disconnected)
+
+
+async def test_a_frame_beyond_max_event_size_is_reported() -> None:
+    big = notification("notifications/message", level="info", data="x" * 40_000)
+    async with socket_playing(lambda s: s.event("big", big), policy={"max_event_size": 1000}) as scene:
+        before = scene.stream
+        (loss,) = await scene.host.until(lambda: scene.host.of(Discontinuity))
+        assert "max_event_size" in loss.reason
+        await scene.server.http.wait_for(lambda r: r.method == "GET" and r.target == "/mcp", 2)
+        while scene.stream == before:
+            await scene.session._news.wait()
+        scene.emit(2)
+        await scene.heard(1, 2)
+
+
+async def test_a_flood_of_pings_is_answered_and_disturbs_nothing() -> None:
+    async def flood(socket: ServedSocket) -> None:
+        for number in range(2000):
+            await socket.ping(b"%d" % number)
+        for number in range(2000):
+            assert (await socket.next(Opcode.PONG)).data == b"%d" % number
+        scene = scene_of[0]
+        entry = scene.session.append(scene.stream, told(2))
+        await socket.event(entry.event_id, entry.message)
+        await socket.closed_with()
+
+    async with socket_playing(flood) as scene:
+        await scene.heard(1, 2)
+        assert not scene.host.of(Disconnected)
+
+
+async def test_silence_is_broken_by_our_pings_and_a_pong_is_liveness() -> None:
+    pings = 0
+    enough = anyio.Event()
+
+    async def count(socket: ServedSocket) -> None:
+        nonlocal pings
+        with suppress(anyio.EndOfStream):
+            while True:
+                await socket.next(Opcode.PING)
+                pings += 1
+                if pings == 6:
+                    enough.set()
+
+    async with socket_playing(count, policy={"max_idle": 0.3}) as scene:
+        await enough.wait()
+        assert scene.is_on_socket
+
+
+async def test_a_stalled_socket_is_given_up_after_max_idle() -> None:
+    async def stall(socket: ServedSocket) -> None:
+        await anyio.sleep_forever()  # nobody reads: no ping is answered
+
+    async with socket_playing(stall, policy={"max_idle": 0.2}) as scene:
+        scene.emit(2)
+        await scene.heard(1, 2)
+        assert scene.host.of(Disconnected)[0].why == "no byte for max_idle"
+
+
+async def test_what_the_socket_repeats_is_not_delivered_twice() -> None:
+    async def again(socket: ServedSocket) -> None:
+        scene = scene_of[0]
+        for entry in scene.session.log.held(scene.stream):
+            await socket.event(entry.event_id, entry.message)
+        entry = scene.session.append(scene.stream, told(2))
+        await socket.event(entry.event_id, entry.message)
+        await socket.closed_with()
+
+    async with socket_playing(again) as scene:
+        await scene.heard(1, 2)
+
+
+# The first frame.
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        lambda s, r, e: s.event(e.event_id, told(99)),
+        lambda s, r, e: s.event("never-issued", e.message),
+        lambda s, r, e: s.event("a-priming-event"),
+        lambda s, r, e: s.event("new", told(99)),
+    ],
+    ids=["other content", "other ID", "priming", "new"],
+)
+async def test_a_wrong_first_frame_is_reported_and_nothing_of_it_delivered(play: Any) -> None:
+    async def wrong(socket: ServedSocket, reader: Reader) -> None:
+        if len(scene.server.upgrade.sockets) > 1:
+            await scene.server.upgrade.follow(socket, reader)
+            return
+        (entry, *_) = await reader.next(anyio.Event())
+        await play(socket, reader, entry)
+        assert await socket.closed_with() == 1000
+
+    async with playing(on_socket=wrong) as scene:
+        scene.emit(1)
+        await scene.host.until(lambda: scene.host.of(Discontinuity))
+        await scene.upgraded()
+        scene.emit(2, 3)
+        await scene.heard(1, 2, 3)
+        assert scene.host.grades[0] == "broken"
+        assert {*scene.host.grades[1:]} == {"proven"}
+
+
+@pytest.mark.parametrize("how", [How.FIN, How.RST])
+async def test_a_socket_lost_before_its_first_frame_twice_in_a_row_costs_two_resumes(how: How) -> None:
+    async def lose(socket: ServedSocket, reader: Reader) -> None:
+        if len(scene.server.upgrade.sockets) > 2:
+            await scene.server.upgrade.follow(socket, reader)
+        else:
+            await socket.raw(how)
+
+    async with playing(on_socket=lose) as scene:
+        scene.emit(1)
+        await scene.upgraded()
+        scene.emit(2)
+        await scene.heard(1, 2)
+        assert len(scene.host.of(Disconnected)) == 2
+        assert not scene.host.of(Discontinuity)
+
+
+async def test_a_socket_lost_again_during_the_resume_that_follows_is_resumed_all_the_same() -> None:
+    async with socket_playing(ends(How.RST)) as scene:
+        await scene.host.until(lambda: scene.host.of(Disconnected))
+        scene.server.http.drop_all()
+        scene.emit(2)
+        await scene.heard(1, 2)
+        assert not scene.host.of(Discontinuity)
+
+
+# The handshake.
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 404, 426, 503])
+async def test_a_refused_handshake_leaves_the_session_on_its_event_stream(status: int) -> None:
+    async with playing() as scene:
+        honest, refusals = scene.server.upgrade.open, [status]
+
+        async def refuse(request: Request, reply: Reply) -> None:
+            if refusals:
+                await reply.status(refusals.pop())
+            else:
+                await honest(request, reply)
+
+        scene.server.upgrade.on_open = refuse
+        scene.emit(1)
+        assert str(status) in (await scene.refused()).why
+        await scene.upgraded()
+        scene.emit(2)
+        await scene.heard(1, 2)
+
+
+@pytest.mark.parametrize("subprotocol", [None])
+async def test_a_socket_of_another_protocol_is_not_ours(subprotocol: str | None) -> None:
+    async with playing() as scene:
+        honest = scene.server.upgrade.open
+        left: list[Any] = [1]
+
+        async def other(request: Request, reply: Reply) -> None:
+            if left:
+                left.clear()
+                await ServedSocket.accept(request, reply, subprotocol=subprotocol)
+                await reply.client_gone.wait()
+            else:
+                await honest(request, reply)
+
+        scene.server.upgrade.on_open = other
+        scene.emit(1)
+        await scene.upgraded()
+        assert scene.host.of(Disconnected)[0].why == "another subprotocol"
+
+
+async def test_a_wrong_accept_key_is_no_handshake() -> None:
+    async with playing() as scene:
+        honest = scene.server.upgrade.open
+        left: list[Any] = [1]
+
+        async def other(request: Request, reply: Reply) -> None:
+            if left:
+                left.clear()
+                head = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+                await reply.write(f"{head}sec-websocket-accept: AAAA\r\n\r\n".encode())
+                await reply.client_gone.wait()
+            else:
+                await honest(request, reply)
+
+        scene.server.upgrade.on_open = other
+        scene.emit(1)
+        await scene.upgraded()
+        assert scene.host.of(Disconnected)[0].why == "no WebSocket handshake"
+
+
+async def test_the_ticket_and_the_session_go_in_headers_alone() -> None:
+    async with playing(headers={"authorization": "Bearer secret"}) as scene:
+        scene.emit(1)
+        await scene.upgraded()
+        (handshake,) = [r for r in scene.server.http.requests if r.target == "/mcp/upgrade" and r.method == "GET"]
+        assert handshake.header("mcp-upgrade-ticket")
+        assert handshake.session_id == scene.session.session_id
+        assert handshake.header("mcp-protocol-version") == "2025-11-25"
+        assert handshake.header("authorization") == "Bearer secret"
+        assert handshake.header("sec-websocket-extensions") is None
+        assert handshake.last_event_id is None
+
+
+# The session.
+
+
+async def test_calls_go_on_beside_the_socket() -> None:
+    async with playing() as scene:
+        scene.emit(1)
+        await scene.upgraded()
+        assert (await scene.host.call("charge", cents=1)).text
+        scene.emit(2)
+        await scene.heard(1, 2)
+        assert len(scene.server.ledger) == 1
+
+
+async def test_a_session_lost_on_the_socket_is_opened_again_and_upgraded_again() -> None:
+    async with playing() as scene:
+        scene.emit(1)
+        await scene.upgraded()
+        scene.server.store.close(scene.session)
+        await scene.host.until(lambda: scene.server.store.sessions)
+        (session,) = scene.server.store.sessions.values()
+        while session.standalone is None:
+            await session._news.wait()
+        session.append(session.standalone, told(2))
+        await scene.upgraded(2)
+        await scene.host.until(lambda: 2 in heard(scene.host))
+
+
+async def test_without_the_user_s_wish_nobody_asks() -> None:
+    async with playing(websocket=False) as scene:
+        scene.emit(1, 2, 3)
+        await scene.heard(1, 2, 3)
+        assert not asks(scene.server)
+
+
+async def test_leaving_says_goodbye_and_ends_the_session() -> None:
+    codes: list[int | None] = []
+    done = anyio.Event()
+
+    async def follow(socket: ServedSocket, reader: Reader) -> None:
+        (entry, *_) = await reader.next(anyio.Event())
+        await socket.event(entry.event_id, entry.message)
+        codes.append(await socket.closed_with())
+        done.set()
+
+    server = EventLogServer()
+    server.upgrade.on_socket = follow
+    with anyio.fail_after(LIMIT):
+        async with server:
+            async with plain_host(server.url, websocket=True) as host:
+                await server.http.wait_for(lambda r: r.method == "GET")
+                (session,) = server.store.sessions.values()
+                while session.standalone is None:
+                    await session._news.wait()
+                session.append(session.standalone, told(1))
+                await host.until(lambda: host.of(Upgraded))
+            await done.wait()
+    assert codes == [1000]
+    assert not server.store.sessions
+
+
+# The configuration.
+
+
+@pytest.mark.parametrize(
+    ("url", "websocket", "asked"),
+    [
+        ("https://example.com/mcp", True, "https://example.com/mcp/upgrade"),
+        ("https://example.com/mcp/", True, "https://example.com/mcp/upgrade"),
+        ("https://example.com", True, "https://example.com/upgrade"),
+        ("https://example.com/mcp?tenant=1", True, "https://example.com/mcp/upgrade?tenant=1"),
+        ("https://example.com/mcp", "/sockets", "https://example.com/sockets"),
+        ("https://example.com/a/mcp", "up", "https://example.com/a/up"),
+        ("https://example.com/mcp", "https://example.com:443/x", "https://example.com/x"),
+    ],
+)
+def test_where_it_is_asked_for(url: str, websocket: bool | str, asked: str) -> None:
+    assert Guard(url, websocket=websocket)._upgrade_url == asked
+
+
+@pytest.mark.parametrize("elsewhere", ["https://other.example/x", "//other.example/x", "http://example.com/x"])
+def test_another_origin_is_refused(elsewhere: str) -> None:
+    with pytest.raises(ValueError, match="origin"):
+        Guard("https://example.com/mcp", websocket=elsewhere)
