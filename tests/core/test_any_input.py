@@ -10,10 +10,10 @@ from attrs import define, field
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from mcp_client_guard.core.actions import Ask, EndSession, Get, Post
+from mcp_client_guard.core.actions import Ask, AskUpgrade, EndSession, Get, Post
 from mcp_client_guard.core.answers import not_executed_answer
 from mcp_client_guard.core.calls import Calls
-from mcp_client_guard.core.inputs import UNREADABLE, Reconciled
+from mcp_client_guard.core.inputs import UNREADABLE, Reconciled, UpgradeAnswered
 from mcp_client_guard.core.ledger import CALL_KEY, Own
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
@@ -75,6 +75,7 @@ class Chaos:
             self.gone,
             self.hook,
             self.server_asks,
+            self.upgrade,
         ]
         for a, b in zip(drawn[::2], drawn[1::2], strict=False):
             before = self.driver.machine.session.session_id
@@ -243,6 +244,15 @@ class Chaos:
         if asked and b % 2:
             self.driver.submit({"jsonrpc": "2.0", "id": asked[0]["id"], "result": {}})
 
+    def upgrade(self, b: int) -> None:
+        """The guard's question after a socket is answered, or an older one is again."""
+        asked = [a.question for a in self.driver.log if isinstance(a, AskUpgrade)]
+        if asked:
+            status = [200, 200, 200, 409, 404, 500, None][b % 7]
+            body = {"ticket": "t"} if b % 16 else None
+            session = "another" if b > 250 else None
+            self.driver.feed(UpgradeAnswered(asked[-1 - b % 3 // 2 * (len(asked) > 1)], status, body, session))
+
     def part(self, b: int) -> None:
         peer = self.pick(b)
         if peer is None:
@@ -387,7 +397,7 @@ def run(drawn: bytes, scheme: str, waits: bool, hook: bool) -> None:
         call_deadline=200,
         resend={"get_*": "always"},
     )
-    driver = Driver(policy, has_hook=hook).opened(standalone=True)
+    driver = Driver(policy, has_hook=hook, upgrades=True).opened(standalone=True)
     driver.listed(TOOL)
     chaos = Chaos(driver)
     chaos.answered = dict.fromkeys(chaos.driver.open, True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mcp_client_guard.core.actions import Action, AskUpgrade, Get, Hangup, OpenSocket, TimerKind
 from mcp_client_guard.core.inputs import UpgradeAnswered
@@ -474,3 +476,92 @@ def test_a_pause_that_ends_when_there_is_no_stream_asks_nothing() -> None:
     driver.standalone.cut()
     driver.standalone.refuse(405)
     assert driver.elapse(TimerKind.UPGRADE) == []
+
+
+# Whatever happens to sockets and event streams, in any order.
+
+
+class World:
+    """A server with one log of the standalone stream, and a network that cuts; the guard in between."""
+
+    def __init__(self, skips: int) -> None:
+        self.driver = Driver(upgrades=True).opened(standalone=True)
+        self.emitted = 0
+        self.sent = 0
+        """How much of the log was written to the present connection."""
+        self.skips = skips
+        """How many events each socket leaves out at its beginning: the third seed's lie."""
+
+    def emit(self, _: int) -> None:
+        self.emitted += 1
+
+    def write(self, count: int) -> None:
+        """Some of what the present connection is behind."""
+        for _ in range(count % 4 + 1):
+            before = self.driver.standalone.connection
+            if self.sent < self.emitted:
+                self.sent += 1
+                self.driver.standalone.event(f"e{self.sent}", note(str(self.sent)))
+                self.follow(before)
+
+    def grant(self, status: int) -> None:
+        before = self.driver.standalone.connection
+        if of(self.driver.log, AskUpgrade):
+            answered(self.driver, 409 if status % 4 == 0 else 200)
+            self.follow(before)
+
+    def cut(self, after: int) -> None:
+        before = self.driver.standalone.connection
+        self.driver.standalone.cut(after=after % 15)
+        self.follow(before)
+
+    def due(self, _: int) -> None:
+        if self.driver.is_set(TimerKind.UPGRADE, 0):
+            self.driver.elapse(TimerKind.UPGRADE)
+
+    def follow(self, before: int) -> None:
+        """Answer whatever was opened since, each from where it asks for."""
+        while (peer := self.driver.standalone).connection != before:
+            before = peer.connection
+            order = peer.order
+            if isinstance(order, OpenSocket):
+                asked = question(self.driver).body["positions"]["standalone"]
+                self.sent = min(int(asked[1:]) + self.skips, self.emitted)
+                peer.accept(status=101)
+            else:
+                assert isinstance(order, Get)
+                self.sent = int(order.last_event_id[1:]) if order.last_event_id else self.sent
+                peer.accept()
+
+    def play(self, drawn: bytes) -> list[int]:
+        steps = [self.emit, self.emit, self.write, self.write, self.write, self.grant, self.cut, self.due]
+        for a, b in zip(drawn[::2], drawn[1::2], strict=False):
+            steps[a % len(steps)](b)
+        for _ in range(self.emitted + 3):
+            self.write(3)
+        told = [m["params"]["data"] for m in delivered(self.driver.log) if "data" in m.get("params", {})]
+        return [int(number) for number in told]
+
+
+MANY = settings(max_examples=300, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+DRAWN = st.binary(min_size=20, max_size=200)
+
+
+@pytest.mark.no_cover
+@MANY
+@given(DRAWN)
+def test_an_honest_server_s_events_come_once_and_in_order_whatever_is_cut(drawn: bytes) -> None:
+    world = World(0)
+    assert world.play(drawn) == list(range(1, world.emitted + 1))
+    assert not reports(world.driver.log, Discontinuity), "S5: a false alarm"
+
+
+@pytest.mark.no_cover
+@MANY
+@given(DRAWN, st.integers(1, 4))
+def test_a_socket_that_leaves_events_out_loses_none(drawn: bytes, skips: int) -> None:
+    world = World(skips)
+    told = world.play(drawn)
+    assert told == sorted(set(told)), "S1, S3"
+    assert told == list(range(1, len(told) + 1)), "S4: what the socket left out comes by the event stream"
+    assert not reports(world.driver.log, Upgraded)
