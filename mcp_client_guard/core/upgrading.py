@@ -96,6 +96,9 @@ class Upgrading(Closing):
         stream.trail.expect_after(point.last_event_id)
         stream.trial = Trial(stream.trail, point.last_event_id, point.witness, must_come_first=True)
         self.out.append(OpenSocket(stream.number, stream.connection, self.session.headers(""), ticket))
+        # Its handshake is bounded, too: no event stream is open meanwhile.
+        timer = Timer(TimerKind.WITNESS, stream.number, stream.connection)
+        self.out.append(SetTimer(timer, self.policy.witness_timeout))
 
     def _judge(self, stream: Stream, trial: Trial, judged: Judged, event: EventReceived | None) -> None:
         connection = stream.connection
@@ -121,6 +124,8 @@ class Upgrading(Closing):
         trial = stream.trial
         if not stream.on_socket or trial is None:
             super()._witness_overdue(stream)
+        elif not stream.answered:
+            self._socket_failed(stream, "no handshake within witness_timeout")
         elif trial.witness is not None:
             self._socket_failed(stream, "no first frame within witness_timeout")
 

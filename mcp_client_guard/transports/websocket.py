@@ -6,7 +6,7 @@ loop. The wire format is that of `docs/websocket.md`.
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -32,6 +32,8 @@ SUBPROTOCOL = Subprotocol("mcp-upgrade.v1")
 TICKET = "mcp-upgrade-ticket"
 _ENVELOPE = 16 * 1024
 """What a frame may hold besides its message."""
+_SILENT = logging.Logger("websockets", level=logging.CRITICAL + 1)
+"""It would log headers and frames: session IDs, and what people say."""
 _ASK_SECONDS = 30.0
 _ANSWER_BYTES = 64 * 1024
 _CLOSING_SECONDS = 0.2
@@ -81,6 +83,7 @@ class Sockets:
             parse_uri("ws://localhost/"),
             subprotocols=[SUBPROTOCOL],
             max_size=self.max_event_size + _ENVELOPE,
+            logger=_SILENT,
         )
         sent = {name.lower(): value for name, value in protocol.connect().headers.raw_items()}
         del sent["host"]
@@ -201,7 +204,7 @@ class Socket:
         event_id, body = frame.get("id"), frame.get("message")
         if not isinstance(event_id, str) or not event_id:
             return None
-        data = b"" if body is None else json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        data = b"" if body is None else http.body_of(body)
         if len(data) > self.max_event_size:
             raise EventTooLarge
         return EventReceived(self.order.stream, self.order.connection, event_id, data, body)

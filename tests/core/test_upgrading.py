@@ -158,7 +158,7 @@ def test_granted_the_event_stream_is_closed_before_the_socket_is_opened() -> Non
     driver = driving()
     before = driver.standalone.connection
     actions = answered(driver)
-    hangup, socket = actions
+    hangup, socket, _ = actions
     assert hangup == Hangup(before)
     assert isinstance(socket, OpenSocket)
     assert socket.ticket == "t1"
@@ -233,6 +233,16 @@ def test_silence_is_no_proof() -> None:
     assert refusals(actions) == [("no first frame within witness_timeout", False)]
     assert of(actions, Get)[0].last_event_id == "e2"
     assert not reports(actions, Discontinuity), "nothing says that anything is missing"
+
+
+@pytest.mark.parametrize("scheme", ["opaque", "contiguous"])
+def test_a_handshake_without_an_answer_is_given_up(scheme: str) -> None:
+    driver = driving(2 if scheme == "opaque" else 1, id_scheme=scheme)
+    answered(driver)
+    actions = driver.elapse(TimerKind.WITNESS)
+    assert refusals(actions) == [("no handshake within witness_timeout", False)]
+    assert of(actions, Get)[0].last_event_id == "e1"
+    assert isinstance(driver.standalone.order, Get)
 
 
 @pytest.mark.parametrize("clean", [True, False])

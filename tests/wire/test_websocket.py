@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -10,277 +11,15 @@ import anyio
 import pytest
 from websockets.frames import Opcode
 
-from mcp_client_guard import (
-    Disconnected,
-    Discontinuity,
-    Guard,
-    GuardPolicy,
-    RefreshSuggested,
-    Upgraded,
-    UpgradeRefused,
-)
-from mcp_client_guard.testing import (
-    Dribble,
-    EventLogServer,
-    How,
-    Lie,
-    Reply,
-    Request,
-    Session,
-    SessionStore,
-    notification,
-)
+from mcp_client_guard import Disconnected, Discontinuity, Guard, Upgraded
+from mcp_client_guard.testing import Dribble, EventLogServer, How, Reply, Request, notification
 from mcp_client_guard.testing.served_socket import ServedSocket, event_frame
 from mcp_client_guard.testing.sessions import Reader
 
-from .hosts import LIMIT, PlainHost, plain_host, the_one_in
+from .hosts import LIMIT, plain_host
+from .sockets import On, Scene, asks, heard, playing, standalone_of, told
 
 pytestmark = pytest.mark.anyio
-
-
-def told(number: int) -> Any:
-    return notification("notifications/message", level="info", data=number)
-
-
-def heard(host: PlainHost) -> list[int]:
-    """What reached the host of the standalone stream, in order."""
-    return [m["params"]["data"] for m in host.messages if m.get("method") == "notifications/message"]
-
-
-class Scene:
-    """A server, its one session, and a host on a guard that would like a socket."""
-
-    def __init__(self, server: EventLogServer, session: Session, host: PlainHost) -> None:
-        self.server, self.session, self.host = server, session, host
-
-    @property
-    def stream(self) -> str:
-        assert self.session.standalone is not None
-        return self.session.standalone
-
-    def emit(self, *numbers: int) -> None:
-        for number in numbers:
-            self.session.append(self.stream, told(number))
-
-    def emit_unseen(self, *numbers: int) -> None:
-        """Into the log; the event stream that is open does not learn of it."""
-        for number in numbers:
-            self.session.log.append(self.stream, told(number))
-
-    async def heard(self, *numbers: int) -> None:
-        """Exactly these reached the host, in this order."""
-        await self.host.until(lambda: len(heard(self.host)) >= len(numbers))
-        assert heard(self.host) == list(numbers)
-
-    async def upgraded(self, count: int = 1) -> None:
-        await self.host.until(lambda: len(self.host.of(Upgraded)) >= count)
-
-    async def refused(self) -> UpgradeRefused:
-        return (await self.host.until(lambda: self.host.of(UpgradeRefused)))[0]
-
-    async def back(self) -> None:
-        """The event stream has been proven to go on."""
-        await self.host.until(lambda: self.host.grades[-1:] == ["proven"] and not self.is_on_socket)
-
-    @property
-    def is_on_socket(self) -> bool:
-        upgraded = [n for n, e in enumerate(self.host.told) if isinstance(e, Upgraded)]
-        left = [n for n, e in enumerate(self.host.told) if isinstance(e, Disconnected)]
-        return bool(upgraded) and upgraded[-1] > max(left, default=-1)
-
-    def id_of(self, number: int) -> str:
-        """The ID under which this was told."""
-        entries = self.session.log.held(self.stream)
-        return next(e.event_id for e in entries if e.message == told(number))
-
-
-On = Callable[[ServedSocket, Reader], Awaitable[None]]
-
-
-@asynccontextmanager
-async def playing(
-    lie: Lie | None = None,
-    *,
-    on_ask: Any = None,
-    on_socket: On | None = None,
-    retained: int = 1000,
-    policy: Any = None,
-    **options: Any,
-) -> AsyncIterator[Scene]:
-    server = EventLogServer(lie=lie, store=SessionStore(retained=retained))
-    if on_ask is not None:
-        server.upgrade.on_ask = on_ask
-    if on_socket is not None:
-        server.upgrade.on_socket = on_socket
-    chosen = GuardPolicy(**(policy or {}))
-    options = {"websocket": True, **options}
-    try:
-        with anyio.fail_after(LIMIT):
-            async with server, plain_host(server.url, policy=chosen, **options) as host:
-                await server.http.wait_for(lambda r: r.method == "GET")
-                (session,) = server.store.sessions.values()
-                while session.standalone is None:
-                    await session._news.wait()
-                yield Scene(server, session, host)
-    except Exception as error:
-        raise the_one_in(error) from None
-
-
-def asks(server: EventLogServer) -> list[Request]:
-    return [r for r in server.http.requests if r.target == "/mcp/upgrade" and r.method == "POST"]
-
-
-class Gate:
-    """Holds the first question until it is opened; the rest are answered at once."""
-
-    def __init__(self) -> None:
-        self.asked, self.open = anyio.Event(), anyio.Event()
-        self.scene: Scene | None = None
-
-    async def __call__(self, request: Request, reply: Reply) -> None:
-        self.asked.set()
-        await self.open.wait()
-        assert self.scene is not None
-        await self.scene.server.upgrade.ask(request, reply)
-
-
-@asynccontextmanager
-async def gated(lie: Lie | None = None, **options: Any) -> AsyncIterator[tuple[Scene, Gate]]:
-    """Events 1 to 10 have come; the guard has asked for the upgrade, and waits for the answer."""
-    gate = Gate()
-    async with playing(lie, on_ask=gate, **options) as scene:
-        gate.scene = scene
-        scene.emit(*range(1, 11))
-        await scene.heard(*range(1, 11))
-        await gate.asked.wait()
-        yield scene, gate
-
-
-# The third seed, step by step.
-
-
-async def test_seed_003_observation_1_the_position_is_the_client_s_own_and_one_before_its_last() -> None:
-    async with playing() as scene:
-        scene.emit(1)
-        await scene.upgraded()
-        priming = scene.session.log.held(scene.stream)[0].event_id
-        assert scene.server.upgrade.positions == [priming], "the witness is the first message"
-
-
-async def test_seed_003_observation_2_what_was_emitted_unseen_comes_before_anything_new() -> None:
-    async with gated() as (scene, gate):
-        scene.emit_unseen(11, 12, 13)
-        gate.open.set()
-        await scene.upgraded()
-        scene.emit(14)
-        await scene.heard(*range(1, 15))
-        assert not scene.host.of(Discontinuity)
-        assert scene.host.grades == ["proven"]
-
-
-async def test_seed_003_observation_3_a_client_that_was_cut_resumes_first_and_is_upgraded_then() -> None:
-    async with gated() as (scene, gate):
-        scene.server.http.drop_all()
-        await scene.host.until(lambda: scene.host.of(Disconnected))
-        gate.open.set()
-        await scene.host.until(lambda: scene.host.grades)
-        assert not scene.server.upgrade.sockets
-        scene.emit(11)
-        await scene.upgraded()
-        await scene.heard(*range(1, 12))
-
-
-async def test_seed_003_observation_4_a_socket_that_begins_with_what_is_new_is_not_believed() -> None:
-    async with gated(Lie.UPGRADE_ONLY_NEW) as (scene, gate):
-        scene.emit_unseen(11, 12, 13)
-        gate.open.set()
-        await scene.server.http.until(lambda: scene.server.upgrade.sockets)
-        scene.emit(14)
-        (loss,) = await scene.host.until(lambda: scene.host.of(Discontinuity))
-        assert "first frame" in loss.reason
-        assert "broken" in scene.host.grades
-        assert not scene.host.of(Upgraded)
-
-
-async def test_seed_003_observation_5_the_missing_events_come_by_the_event_stream_after_all() -> None:
-    async with gated(Lie.UPGRADE_ONLY_NEW) as (scene, gate):
-        scene.emit_unseen(11, 12, 13)
-        gate.open.set()
-        await scene.server.http.until(lambda: scene.server.upgrade.sockets)
-        scene.emit(14)
-        await scene.heard(*range(1, 15))
-        assert scene.host.grades[:2] == ["broken", "proven"]
-
-
-async def test_seed_003_variant_1_a_silent_gap_does_not_hold_the_guard_up() -> None:
-    """Nothing new is emitted, so that nothing comes at all: after `witness_timeout` the event stream is asked."""
-    async with gated(Lie.UPGRADE_ONLY_NEW, policy={"witness_timeout": 0.1}) as (scene, gate):
-        scene.emit_unseen(11, 12, 13)
-        gate.open.set()
-        await scene.heard(*range(1, 14))
-        assert (await scene.refused()).why == "no first frame within witness_timeout"
-
-
-async def test_seed_003_variant_2_an_upgrade_past_an_evicted_gap_is_reported_on_both() -> None:
-    async with gated(Lie.UPGRADE_EVICTED, retained=12) as (scene, gate):
-        scene.emit_unseen(*range(11, 29))  # 11 to 16 are gone for good
-        gate.open.set()
-        await scene.host.until(lambda: len(scene.host.of(Discontinuity)) == 2)
-        await scene.host.until(lambda: scene.host.of(RefreshSuggested))
-        assert scene.host.grades == ["broken", "broken"]
-        assert not scene.host.of(Upgraded)
-
-
-async def test_seed_003_variant_2_an_honest_server_refuses_with_409_and_the_loss_is_known() -> None:
-    async with gated(retained=12) as (scene, gate):
-        scene.emit_unseen(*range(11, 29))
-        gate.open.set()
-        assert (await scene.refused()) == UpgradeRefused("HTTP 409", final=False)
-        assert not scene.server.upgrade.sockets
-
-
-async def test_seed_003_variant_3_a_server_that_takes_its_own_position_is_not_believed() -> None:
-    async with gated(Lie.UPGRADE_OWN_POSITION) as (scene, gate):
-        scene.emit_unseen(11, 12, 13)
-        gate.open.set()
-        await scene.server.http.until(lambda: scene.server.upgrade.sockets)
-        scene.emit(14)
-        await scene.host.until(lambda: scene.host.of(Discontinuity))
-        await scene.heard(*range(1, 15))
-
-
-async def test_seed_003_corollary_an_echoed_last_event_id_is_never_taken_for_our_own() -> None:
-    async with gated() as (scene, gate):
-        scene.emit_unseen(11, 12, 13)
-        gate.open.set()
-        await scene.upgraded()
-        await scene.heard(*range(1, 14))
-        scene.server.http.drop_all()
-        await scene.upgraded(2)
-        told_of = {scene.id_of(n) for n in (11, 12, 13)}
-        first, second = scene.server.upgrade.positions
-        assert first not in told_of
-        assert second == scene.id_of(12), "one before the last received"
-
-
-async def test_seed_003_decision_b_409_means_stay_drain_and_succeed_later() -> None:
-    refusals = [409, 409]
-
-    async def busy(request: Request, reply: Reply) -> None:
-        if refusals:
-            await reply.status(refusals.pop())
-        else:
-            await scene.server.upgrade.ask(request, reply)
-
-    async with playing(on_ask=busy) as scene:
-        scene.emit(1, 2, 3)
-        await scene.heard(1, 2, 3)
-        await scene.upgraded()
-        assert [r.why for r in scene.host.of(UpgradeRefused)] == ["HTTP 409", "HTTP 409"]
-        assert not scene.host.of(Disconnected), "the event stream was never left before"
-        scene.emit(4)
-        await scene.heard(1, 2, 3, 4)
-
 
 # Refused.
 
@@ -418,8 +157,6 @@ async def test_a_fragmented_and_dribbled_message_is_one_event() -> None:
     async def in_pieces(socket: ServedSocket) -> None:
         entry = entries()[0]
         frame = event_frame(entry.event_id, entry.message)
-        import json
-
         data = json.dumps(frame).encode()
         await socket.text(data[:5], more=True)
         await socket.ping(b"between")
@@ -455,8 +192,7 @@ async def test_a_frame_beyond_max_event_size_is_reported() -> None:
         (loss,) = await scene.host.until(lambda: scene.host.of(Discontinuity))
         assert "max_event_size" in loss.reason
         await scene.server.http.wait_for(lambda r: r.method == "GET" and r.target == "/mcp", 2)
-        while scene.stream == before:
-            await scene.session._news.wait()
+        await standalone_of(scene.session, before)
         scene.emit(2)
         await scene.heard(1, 2)
 
@@ -671,9 +407,7 @@ async def test_a_session_lost_on_the_socket_is_opened_again_and_upgraded_again()
         scene.server.store.close(scene.session)
         await scene.host.until(lambda: scene.server.store.sessions)
         (session,) = scene.server.store.sessions.values()
-        while session.standalone is None:
-            await session._news.wait()
-        session.append(session.standalone, told(2))
+        session.append(await standalone_of(session), told(2))
         await scene.upgraded(2)
         await scene.host.until(lambda: 2 in heard(scene.host))
 
@@ -702,9 +436,7 @@ async def test_leaving_says_goodbye_and_ends_the_session() -> None:
             async with plain_host(server.url, websocket=True) as host:
                 await server.http.wait_for(lambda r: r.method == "GET")
                 (session,) = server.store.sessions.values()
-                while session.standalone is None:
-                    await session._news.wait()
-                session.append(session.standalone, told(1))
+                session.append(await standalone_of(session), told(1))
                 await host.until(lambda: host.of(Upgraded))
             await done.wait()
     assert codes == [1000]
