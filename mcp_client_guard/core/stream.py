@@ -133,6 +133,11 @@ class Stream:
         return "mcp-session-id" in self.headers or self.legacy
 
     @property
+    def is_unwanted(self) -> bool:
+        """Nobody waits any more for the answer that it would bring."""
+        return self.call is not None and not self.call.in_flight
+
+    @property
     def is_host_s(self) -> bool:
         """Opened by a request of the host's, and not by one of the guard's own."""
         return self.call is not None and self.call.own is None

@@ -165,7 +165,7 @@ class Streams(Upgrading):
             self._note_given_up(stream, "no answer for max_idle")
         elif stream.last_look is not None:
             self._conclude(stream, complete=False)
-        elif stream.trail.cursor is not None or stream.on_socket or _is_over(stream):
+        elif stream.trail.cursor is not None or stream.on_socket or stream.is_unwanted:
             self.out.append(Hangup(stream.connection))
             self._cut(stream, "no byte for max_idle", told.at, clean=False)
         elif stream.stateless and stream.call is not None:
@@ -381,11 +381,6 @@ class Streams(Upgrading):
         self.out.append(Report(NotificationLost(stream.method, why)))
         self._finish(stream)
         self.calls.confirmed(stream.number)
-
-
-def _is_over(stream: Stream) -> bool:
-    """Nobody waits for the answer that it would bring."""
-    return stream.call is not None and not stream.call.in_flight
 
 
 def _is_final(stream: Stream, status: int) -> bool:
