@@ -141,6 +141,8 @@ class Socket:
     ping_after: float
     """Seconds of silence."""
     _message: bytearray = field(factory=bytearray, init=False)
+    _failure: Exception | None = field(default=None, init=False)
+    """Why nothing more is read of it."""
 
     def shake_hands(self, fields: dict[str, str]) -> None:
         """Have the protocol judge the answer to the handshake.
@@ -175,28 +177,35 @@ class Socket:
         if not data:
             raise SocketEnded("cut")
         self.protocol.receive_data(data)
-        return [e for frame in self.protocol.events_received() for e in self._events(frame)], len(data)
+        events: list[EventReceived] = []
+        for frame in self.protocol.events_received():
+            self._read(frame, events)
+            if self._failure is not None:
+                break  # what stands behind it is behind a gap
+        return events, len(data)
 
-    def _events(self, frame: Any) -> list[EventReceived]:
+    def _read(self, frame: Any, events: list[EventReceived]) -> None:
         if not isinstance(frame, Frame) or frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-            return []
+            return
         if frame.opcode is Opcode.BINARY:
             self._fail(CloseCode.UNSUPPORTED_DATA, "binary frames are not of this protocol")
-            return []
+            return
         self._message += frame.data
         if not frame.fin:
-            return []
+            return
         data, self._message = bytes(self._message), bytearray()
         try:
-            text = data.decode()
+            parsed = parse_json(data.decode())
         except UnicodeDecodeError:
             self._fail(CloseCode.INVALID_DATA, "not UTF-8")
-            return []
-        event = self._event(parse_json(text))
+            return
+        event = self._event(parsed)
         if event is None:
             self._fail(CloseCode.POLICY_VIOLATION, "not a frame of this protocol")
-            return []
-        return [event]
+        elif len(event.data) > self.max_event_size:
+            self._fail(CloseCode.MESSAGE_TOO_BIG, "larger than max_event_size", EventTooLarge())
+        else:
+            events.append(event)
 
     def _event(self, frame: Any) -> EventReceived | None:
         if not isinstance(frame, dict) or frame.get("stream") != "standalone":
@@ -205,17 +214,18 @@ class Socket:
         if not isinstance(event_id, str) or not event_id:
             return None
         data = b"" if body is None else http.body_of(body)
-        if len(data) > self.max_event_size:
-            raise EventTooLarge
         return EventReceived(self.order.stream, self.order.connection, event_id, data, body)
 
-    def _fail(self, code: CloseCode, why: str) -> None:
+    def _fail(self, code: CloseCode, why: str, failure: Exception | None = None) -> None:
+        self._failure = failure or SocketEnded(why)
         if self.protocol.state is State.OPEN:
             self.protocol.fail(code, why)
 
     def _check(self) -> None:
         if isinstance(self.protocol.parser_exc, PayloadTooBig):
             raise EventTooLarge
+        if self._failure is not None:
+            raise self._failure
         if self.protocol.state is not State.OPEN:
             ended = self.protocol.close_rcvd or self.protocol.close_sent
             raise SocketEnded(f"closed with {ended.code if ended is not None else 'nothing'}")
