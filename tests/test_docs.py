@@ -202,7 +202,13 @@ def test_every_test_of_a_seed_is_in_the_table_and_every_test_of_the_table_exists
     for path in (ROOT / "tests").rglob("test_*.py"):
         there |= dict.fromkeys(re.findall(r"def (test_seed_\w+)\(", path.read_text()), path.stem)
     assert set(table) <= set(there)
-    ours = ("test_seeds", "test_seeds_played", "test_event_log_server")
+    ours = (
+        "test_seeds",
+        "test_seeds_played",
+        "test_event_log_server",
+        "test_websocket_seed",
+        "test_sdk_websocket",
+    )
     assert {name for name, module in there.items() if module in ours} <= set(table)
 
 
