@@ -6,6 +6,7 @@ Needs the extra `ws`; nothing else of the testing kit does.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from anyio import EndOfStream
@@ -16,6 +17,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from ._http1 import Request
+from ._sockets import Closed
 from .fake_server import Reply
 
 SUBPROTOCOL = "mcp-upgrade.v1"
@@ -113,7 +115,8 @@ class ServedSocket:
     async def _receive(self) -> None:
         self._protocol.receive_data(await self._bytes_in.receive())
         self.frames += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
-        await self._write()
+        with suppress(OSError, Closed):  # whoever has sent its last does not wait for our answer
+            await self._write()
 
     async def _write(self) -> None:
         data = b"".join(self._protocol.data_to_send())

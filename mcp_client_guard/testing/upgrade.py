@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import anyio
 from attrs import define, field, frozen
 
 from ._http1 import Request
+from ._sockets import Closed
 from .event_log import Refusal, Replay
 from .lies import Lie
 from .proxy import How
@@ -128,10 +130,11 @@ class Upgrade:
                 left.set()
 
             tasks.start_soon(watch)
-            while entries := await reader.next(left):
-                for entry in entries:
-                    await socket.event(entry.event_id, entry.message)
-                    reader.wrote(entry)
+            with suppress(OSError, Closed):  # the client left while an event was written
+                while entries := await reader.next(left):
+                    for entry in entries:
+                        await socket.event(entry.event_id, entry.message)
+                        reader.wrote(entry)
             tasks.cancel_scope.cancel()
         if not left.is_set():
             await socket.raw(How.FIN)
