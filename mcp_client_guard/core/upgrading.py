@@ -42,7 +42,7 @@ class Upgrading(Closing):
     """The one that is not answered yet."""
     _point: ResumePoint | None = field(default=None, init=False)
     """The position that it told the server."""
-    _failures: int = field(default=0, init=False)
+    _upgrade_failures: int = field(default=0, init=False)
     """In a row, without a socket that lived."""
     _pausing: bool = field(default=False, init=False)
 
@@ -54,6 +54,8 @@ class Upgrading(Closing):
         if stream is None or stream.state is not StreamState.OPEN or not stream.answered or stream.on_socket:
             return
         if not self.upgrades or self._question or self._pausing or self.session.state is not SessionState.LIVE:
+            return
+        if self.session.generation is not Generation.STREAMABLE_HTTP:
             return
         point = stream.trail.resume_point()
         if point is None or (point.witness is None and self.policy.id_scheme is not IdScheme.CONTIGUOUS):
@@ -140,7 +142,7 @@ class Upgrading(Closing):
 
     def _socket_lost(self, stream: Stream, at: float) -> None:
         if stream.on_socket and stream.opened_at is not None and at - stream.opened_at >= STEADY_SECONDS:
-            self._failures = 0
+            self._upgrade_failures = 0
 
     def _new_connection(self, stream: Stream) -> None:
         if stream.on_socket:
@@ -166,12 +168,12 @@ class Upgrading(Closing):
         self._pause(at_least)
 
     def _pause(self, at_least: float) -> None:
-        self._failures += 1
-        if self._failures >= _MOST_FAILURES:
-            self._stay(f"{self._failures} attempts in a row came to nothing")
+        self._upgrade_failures += 1
+        if self._upgrade_failures >= _MOST_FAILURES:
+            self._stay(f"{self._upgrade_failures} attempts in a row came to nothing")
             return
         self._pausing = True
-        seconds = max(at_least, min(_FIRST_PAUSE * 2 ** (self._failures - 1), _LONGEST_WAIT))
+        seconds = max(at_least, min(_FIRST_PAUSE * 2 ** (self._upgrade_failures - 1), _LONGEST_WAIT))
         self.out.append(SetTimer(Timer(TimerKind.UPGRADE, STANDALONE), seconds))
 
     def upgrade_due(self) -> None:

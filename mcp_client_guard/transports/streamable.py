@@ -293,8 +293,7 @@ class StreamableHttp:
         exchange.last_byte = anyio.current_time()
         self._timers.set(order.connection, self.max_idle)
         if isinstance(order, OpenSocket):
-            assert self.sockets is not None
-            await self.sockets.converse(exchange, order, self)
+            await self.sockets.converse(exchange, order, self)  # type: ignore[union-attr]
             return exchange.ended(clean=False)
         if isinstance(order, Post):
             method, accept, content = "POST", _ACCEPT_ANY, http.body_of(order.message)

@@ -84,6 +84,13 @@ def test_without_the_user_s_wish_it_is_not() -> None:
     assert not of(driver.log, AskUpgrade)
 
 
+def test_a_legacy_session_is_its_stream_and_is_not_moved() -> None:
+    driver = driving(1)
+    driver.machine.session.generation = Generation.LEGACY_SSE
+    driver.standalone.event("e2", note("2"))
+    assert not of(driver.log, AskUpgrade)
+
+
 def test_a_stream_without_ids_has_no_position_and_is_not_moved() -> None:
     driver = driving(0)
     for number in (1, 2, 3):
