@@ -17,6 +17,9 @@ from .model import Generation
 from .report import Connected
 from .restoring import Restoring
 
+_NO_LEGACY_STREAM = (400, 404, 405)
+"""To a GET without a session. 400 is streamable HTTP's (2025-11-25 transports, Session Management 2; measured)."""
+
 
 @define(eq=False, repr=False)
 class Detecting(Restoring):
@@ -40,7 +43,7 @@ class Detecting(Restoring):
         """Whether a legacy stream that is refused so may be one that is no more: streamable HTTP is tried then."""
         if self.is_remembered:
             return status not in LOCKED and status < 500
-        return self.session.incarnation > 0 and status in (404, 405)
+        return self.session.incarnation > 0 and status in _NO_LEGACY_STREAM
 
     @property
     def is_detecting(self) -> bool:

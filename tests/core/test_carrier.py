@@ -659,7 +659,7 @@ def test_a_silent_post_is_asked_about_too(driver: Legacy) -> None:
 # Moved.
 
 
-@pytest.mark.parametrize("status", [404, 405])
+@pytest.mark.parametrize("status", [400, 404, 405])
 def test_a_server_that_has_moved_to_streamable_http_is_met_there(driver: Legacy, status: int) -> None:
     """Seeds 000, 001, 003: a new relationship, into which neither cursor nor session ID goes."""
     call = driver.call()

@@ -612,7 +612,9 @@ async def test_seed_001_a_cursor_of_the_legacy_stream_is_never_sent_to_the_new_e
         assert len(host.of(SessionLost)) == 1
 
 
-async def test_seed_003_no_cursor_is_carried_from_one_legacy_session_to_the_next(playing: Playing) -> None:
+async def test_seed_004_second_case_no_cursor_is_carried_from_one_legacy_session_to_the_next(
+    playing: Playing,
+) -> None:
     class Seed(LegacyMcp):
         async def call(self, request: Request, carrier: Carrier) -> None:
             await carrier.event(progress_of(request, 1), id="e7")

@@ -36,11 +36,14 @@ from .hosts import (
     for_ever,
     prime,
     progress,
+    sdk_host,
+    the_one_in,
 )
 from .raw_client import call as raw_call
 from .raw_client import legacy
 from .seeds import (
     FOREIGN,
+    QUICK,
     Through,
     bridged_host,
     executions,
@@ -462,3 +465,38 @@ async def test_seed_004_answer_b_a_new_stream_that_says_resumed_false_is_believe
         else:
             assert await waits_for_ever(server, host, tool="charge", steps=3, cut_after=2)
         assert executions(server) == 1
+
+
+# 000 and 001, across the move from the legacy transport.
+
+
+def moving(server: EventLogServer) -> EventLogServer:
+    """It moves to streamable HTTP as soon as its first legacy stream was cut."""
+
+    async def handler(request: Request, reply: Reply) -> None:
+        if request.method == "GET" and server.http.sent("POST", "tools/call"):
+            server.migrated = True
+        await server.answer(request, reply)
+
+    server.http.handler = handler
+    return server
+
+
+@pytest.mark.parametrize("lie", [None, Lie.SHARED_ALLOCATOR], ids=["honest", "shared-allocator"])
+async def test_seed_000_observations_1_to_3_neither_session_nor_cursor_crosses_the_move(lie: Lie | None) -> None:
+    server = moving(EventLogServer(lie=lie))
+    try:
+        with anyio.fail_after(LIMIT):
+            async with server, sdk_host(server.sse_url, generation="legacy-sse", policy=QUICK) as host:
+                assert in_doubt(await host.call("charge", steps=2, cut_after=2.5))
+                assert host.in_order(host.progress) == [1, 2]
+                assert in_doubt(await host.call("charge", steps=2, cut_after=2.5))
+                assert await host.call("progress", n=0) == Answer("0 steps")
+                assert len(host.of(SessionLost)) == 1
+                assert executions(server) == 1
+                assert all(r.last_event_id is None for r in server.http.requests)
+                at = {r.session_id for r in server.http.requests} - {None}
+                assert len(at) == 1
+                assert all(server.store.sessions[i].log.generation == "http" for i in at)
+    except Exception as error:
+        raise the_one_in(error) from None
