@@ -30,6 +30,9 @@ IDS = ["p", "1", "2", "3", "9", SESSION, "x" * 9000, None]
 SAYS_NO = {400, 401, 404, 405, 409, 410}
 """After these a call may be sent again; not by itself after 429 and 503, which a proxy may say once it has run."""
 TOOL = {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {}}
+MODERN: dict[str, str] = {"mcp_protocol_version": "2026-07-28"}
+MODERN_ERRORS = [-32020, -32022, -32602, -32601]
+HONOURED = {"toolsListChanged": True, "resourceSubscriptions": ["a"]}
 METHODS = ["notifications/x", "notifications/initialized", "notifications/cancelled"]
 
 
@@ -112,7 +115,9 @@ class Chaos:
         if b % 16 == 0:
             peer = self.driver.request("initialize", {"protocolVersion": "2025-11-25"})
         elif b % 8 == 1:
-            peer = self.driver.request("tools/call", {"name": "t"}, mcp_protocol_version="2026-07-28")
+            peer = self.modern(b // 8)
+            if peer is None:
+                return
         elif b % 8 == 2:
             peer = self.driver.request("tools/list")
         else:
@@ -120,6 +125,17 @@ class Chaos:
             if peer.stream != -1:
                 self.calls.append(peer)
         self.requests.append(peer)
+
+    def modern(self, b: int) -> Peer | None:
+        """A request of 2026-07-28: a call, the next round of one, or a subscription (which has no answer)."""
+        if b % 3 == 2:
+            self.driver.request("subscriptions/listen", {"notifications": HONOURED}, **MODERN)
+            return None
+        round = {"requestState": "s"} if b % 3 else {}
+        peer = self.driver.request("tools/call", {"name": "charge", "arguments": {"n": 9}, **round}, **MODERN)
+        if peer.stream != -1:
+            self.calls.append(peer)
+        return peer
 
     def host(self, b: int) -> None:
         if b % 3 == 0 and self.calls:
@@ -157,7 +173,12 @@ class Chaos:
             call.error(),
             [note("a"), peer.result()],
             {"jsonrpc": "2.0", "id": 10**6, "result": {}},
+            note_of("subscriptions/acknowledged", {"notifications": HONOURED if b % 2 else {}}),
+            note_of("cancelled", {"requestId": peer.stream}),
         ]
+        if b % 31 == 30:
+            self.harmless.add(peer.connection)  # it is answered: the next round is no other sending
+            return peer.result({"resultType": "input_required", "requestState": "s"})
         return self.said(choices[b % len(choices)])
 
     def said(self, message: Any) -> Any:
@@ -189,7 +210,9 @@ class Chaos:
         peer = self.pick(b)
         if peer is not None and peer.connection not in self.answered:
             self.answered[peer.connection] = False
-            body = {"resume_gap": True} if b % 3 == 0 else None
+            body: Any = {"resume_gap": True} if b % 3 == 0 else None
+            if b % 5 == 4:
+                body = {"jsonrpc": "2.0", "id": None, "error": {"code": MODERN_ERRORS[b % 4], "message": "no"}}
             status = STATUSES[b % len(STATUSES)]
             if status in SAYS_NO:
                 self.harmless.add(peer.connection)
@@ -309,6 +332,8 @@ class Chaos:
         self._checked = len(self.driver.log)
 
     def check_post(self, post: Post, sessions: set[str | None]) -> None:
+        if post.headers.get("mcp-protocol-version") == MODERN["mcp_protocol_version"]:
+            assert "mcp-session-id" not in post.headers, "there are no sessions"
         assert post.headers.get("mcp-session-id") in (*sessions, None), "S13: sent in a session that is gone"
         if post.message["method"] != "tools/call":
             return
@@ -319,6 +344,10 @@ class Chaos:
         earlier.append(post.connection)
         if not post.delay.attempt:
             self.begun.add(post.connection)
+
+
+def note_of(name: str, params: Any) -> Any:
+    return {"jsonrpc": "2.0", "method": f"notifications/{name}", "params": params}
 
 
 COMMON: dict[str, Any] = {
