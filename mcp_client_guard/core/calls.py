@@ -41,9 +41,6 @@ class Calls(Choosing):
     _waiting: dict[int, Call] = field(factory=dict, init=False)
     """For a session, in the order they came; nothing of them is sent, and they have no row."""
 
-    _stateless_like: MessageSubmitted | None = field(default=None, init=False)
-    """The host's newest request without a session: those of the hook's go out in its name."""
-
     @property
     def queued(self) -> int:
         """Requests that wait for the session."""
@@ -122,7 +119,7 @@ class Calls(Choosing):
         named = meta_of(params, CALL_KEY) if method == "tools/call" else None
         stateless = method != "initialize" and self.session.is_stateless(sent.headers)
         if stateless:
-            self._stateless_like = sent
+            self._newest_stateless = sent
         continues = self.shared.take_round(continuing_key(method, params)) if stateless else None
         key, is_named = named or sent.call_key, named is not None or sent.named
         if continues is not None and not is_named:
@@ -299,7 +296,7 @@ class Calls(Choosing):
 
     def hook_requested(self, told: HookRequested) -> None:
         """The `reconcile` hook asks the server: under the present session, or not at all."""
-        like = self._stateless_like if self.session.needs_none else None
+        like = self.stateless_like
         if like is None and self.session.state is not SessionState.LIVE:
             self.out.append(Reply(told.ticket, session_lost_answer(told.ticket, "the session is lost")))
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
 
@@ -52,7 +52,7 @@ class Heritage:
 
 
 def heritage_of(
-    sessions: Iterable[StoredSession], calls: Iterable[StoredCall], origin: str, principal: str | None
+    sessions: Iterable[StoredSession], calls: Collection[StoredCall], origin: str, principal: str | None
 ) -> Heritage | None:
     """What a new connection goes on with; None if it starts afresh.
 
@@ -76,9 +76,22 @@ def heritage_of(
         default=None,
     )
     if chosen is None:
-        return None
+        return _tasks_alone(calls, heirs, origin, principal)
     old = _old_session(chosen) if _is_offered(chosen) else None
     return Heritage(chosen.slot, chosen.incarnation, old, tuple(heirs.get(chosen.slot, ())))
+
+
+def _tasks_alone(
+    calls: Iterable[StoredCall], heirs: Mapping[int, list[Heir]], origin: str, principal: str | None
+) -> Heritage | None:
+    """Of a slot without any session (2026-07-28) only tasks are gone on with: the extension's outlive all."""
+    ours = [c for c in calls if (c.origin, c.principal) == (origin, principal)]
+    newest = max(
+        (c for c in ours if c.task_open and c.task_is_extension),
+        key=lambda c: (c.sent_at, c.slot),
+        default=None,
+    )
+    return None if newest is None else Heritage(newest.slot, newest.incarnation, None, tuple(heirs[newest.slot]))
 
 
 def settle_others(

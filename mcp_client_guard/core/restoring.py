@@ -7,9 +7,11 @@ from abc import abstractmethod
 from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
+from .inputs import MessageSubmitted
 from .ledger import Call, Own
 from .listening import Listening
 from .model import JSON
+from .modern import dressed
 from .report import Reinitialized
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
@@ -98,7 +100,17 @@ class Restoring(Listening):
         if isinstance(cursor, str) and cursor and in_time:
             self._restoring.add(self._send_own(Own.RESTORE, "tools/list", {"cursor": cursor}).wire_id)
 
-    def _send_own(self, own: Own, method: str, params: JSON, *, ticket: int = 0, delay: Delay = NO_DELAY) -> Call:
+    def _send_own(
+        self,
+        own: Own,
+        method: str,
+        params: JSON,
+        *,
+        ticket: int = 0,
+        delay: Delay = NO_DELAY,
+        like: MessageSubmitted | None = None,
+    ) -> Call:
+        """`like`: a request of the host's without a session, in whose name this one goes out, too."""
         call = Call(
             self.ledger.new_wire_id(),
             None,
@@ -108,6 +120,8 @@ class Restoring(Listening):
             "",
             False,
             self.session.incarnation,
+            stateless=like is not None,
+            sent=None if like is None else dressed(method, params, like, None),
             own=own,
             ticket=ticket,
         )

@@ -7,7 +7,7 @@ from attrs import define, evolve, field
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
 from .answers import not_executed_answer
 from .asked import Asked
-from .classify import LOCKED, is_suspect_answer
+from .classify import LOCKED, code_of, is_suspect_answer
 from .heritage import PROCESS_DIED, Heritage, OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
@@ -17,7 +17,7 @@ from .outcomes import deadline_timer
 from .report import SessionLost
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
-from .tasks import Task, poll_seconds, task_of, told_of
+from .tasks import UNKNOWN_TASK, Task, poll_seconds, task_of, told_of
 
 _STANDALONE = "standalone"
 _KEPT_TASKS = 1024
@@ -46,8 +46,14 @@ class TakeOver(Moves):
     """Of heirs, by wire ID."""
     _asking: dict[int, Call] = field(factory=dict, init=False)
     """What was last asked of each."""
+    _newest_stateless: MessageSubmitted | None = field(default=None, init=False)
     _made: dict[str, Call] = field(factory=dict, init=False)
     """Calls that the server has made tasks of, by task ID."""
+
+    @property
+    def stateless_like(self) -> MessageSubmitted | None:
+        """The host's newest request, where there are no sessions: requests of ours go out in its name."""
+        return self._newest_stateless if self.session.needs_none else None
 
     @property
     def heirs_open(self) -> int:
@@ -119,9 +125,19 @@ class TakeOver(Moves):
         self.session.incarnation = heritage.incarnation
         self._inherit(heritage)
         for call in [heir for heir in self._heirs if heir.in_flight]:
-            if call.wire_id in self._tasks:
+            task = self._tasks.get(call.wire_id)
+            if task is not None and task.is_extension:
+                self.ask_task(call.wire_id)  # if the server is not known yet, as soon as it is
+                continue
+            if task is not None:
                 self.out.append(Save((TaskEnded(call.incarnation, call.wire_id),)))
             self._tell_in_doubt(call, f"{PROCESS_DIED}, and {reason}")
+
+    def speaks_stateless(self, version: str | None, info: JSON) -> None:
+        known = self.session.needs_none
+        super().speaks_stateless(version, info)
+        if not known and self.session.needs_none:
+            self._ask_tasks()
 
     def _inherit(self, heritage: Heritage) -> None:
         for heir in heritage.heirs:
@@ -242,15 +258,15 @@ class TakeOver(Moves):
 
     def ask_task(self, wire_id: int) -> None:
         """Ask for the task of this heir, unless a question is out already."""
-        task, asking = self._tasks.get(wire_id), self._asking.get(wire_id)
+        task, asking, like = self._tasks.get(wire_id), self._asking.get(wire_id), self.stateless_like
         if (
             task is None
-            or self.session.state is not SessionState.LIVE
+            or (like is None and self.session.state is not SessionState.LIVE)
             or (asking is not None and asking.in_flight)
         ):
             return
         method, params = task.question()
-        self._asking[wire_id] = self._send_own(Own.TASK, method, params, ticket=wire_id)
+        self._asking[wire_id] = self._send_own(Own.TASK, method, params, ticket=wire_id, like=like)
 
     def _task_answered(self, question: Call, message: JSON) -> None:
         call, task = self.ledger.by_first(question.ticket), self._tasks.get(question.ticket)
@@ -292,6 +308,8 @@ class TakeOver(Moves):
             self._answer_others(call, not_executed_answer(None, "server", reason))
         elif call.own is Own.HOOK:
             self._answer_others(call, self._doubt_answer(call, self._doubt_of(call, reason)))
+        elif call.own is Own.TASK and refusal is not None and code_of(refusal.body) == UNKNOWN_TASK:
+            self._task_answered(call, refusal.body)
         elif call.own is Own.TASK and call.ticket in self._tasks:
             # Where the session is lost, the next one asks again.
             self.out.append(SetTimer(Timer(TimerKind.PACE, call.ticket), _ASK_AGAIN_SECONDS))

@@ -8,7 +8,7 @@ from .classify import code_of, is_suspect_answer
 from .model import JSON
 
 _TERMINAL = frozenset({"completed", "failed", "cancelled"})
-_UNKNOWN_TASK = -32602
+UNKNOWN_TASK = -32602
 _LONGEST_POLL = 60.0
 _POLL = 1.0
 
@@ -49,7 +49,7 @@ class Told:
 
 def told_of(task: Task, message: JSON) -> Told:
     """What the server says of a task that was asked for."""
-    if code_of(message) == _UNKNOWN_TASK:
+    if code_of(message) == UNKNOWN_TASK:
         return Told(why_none="the server does not know its task any more")
     if is_suspect_answer(message):
         return Told(why_none="asking for its task drew an error that may mean a lost session")
@@ -79,7 +79,7 @@ def ends_task(method: str, message: JSON) -> bool:
     """Whether nothing more is to be had of a task once the host has taken this answer about it."""
     if method == "tasks/result":
         return True
-    if method == "tasks/get" and code_of(message) == _UNKNOWN_TASK:
+    if method == "tasks/get" and code_of(message) == UNKNOWN_TASK:
         return True
     result = message.get("result")
     if method not in ("tasks/get", "tasks/cancel") or not isinstance(result, dict):

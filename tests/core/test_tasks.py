@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import takeover
-from mcp_client_guard.core.actions import Deliver, Post, Save, Timer, TimerKind
+from mcp_client_guard.core.actions import Action, Deliver, Post, Save, Timer, TimerKind
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
 from mcp_client_guard.core.tasks import Task, Told, ends_task, poll_seconds, task_of, told_of
 from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records
@@ -324,3 +324,67 @@ def test_a_repeat_joined_to_a_task_gets_its_outcome() -> None:
     assert not of(again.actions, Post)
     (answered,) = delivered(asked.answer(OUTCOME))
     assert answered == {"jsonrpc": "2.0", "id": again.host_id, "result": OUTCOME}
+
+
+# Without sessions: the task is all that outlives the process.
+
+MODERN: Any = {"mcp-protocol-version": "2026-07-28"}
+ENVELOPE = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+
+
+def died(*, beside: bool = False) -> Connection:
+    """A process without a session whose call became a task, and then it was killed."""
+    one = Process().connect()
+    one.request("tools/call", {"name": "charge"}, **MODERN).answer(EXTENSION)
+    if beside:
+        one.request("tools/call", {"name": "other"}, **MODERN)
+    return one.process.killed().connect()
+
+
+def discovers(host: Connection) -> list[Action]:
+    probe = host.request("server/discover", {"_meta": ENVELOPE}, **MODERN)
+    return probe.answer({"supportedVersions": ["2026-07-28"]})
+
+
+def test_the_next_process_polls_it_in_the_host_s_name() -> None:
+    two = died(beside=True)
+    assert two.machine.heirs_open == 2
+    discovers(two)
+    sent = two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    assert outcomes(sent.actions) == [Outcome.IN_DOUBT], "the call that was no task"
+    asked = two.sent("tasks/get")
+    assert isinstance(asked.order, Post)
+    assert asked.order.headers == {**MODERN, "mcp-method": "tasks/get", "mcp-name": "t1"}
+    assert asked.order.message["params"] == {"taskId": "t1", "_meta": ENVELOPE}
+    asked.answer(EXTENSION)
+    two.request("tools/list", {"_meta": ENVELOPE}, **MODERN).answer({"tools": []})
+    assert two.sent("tasks/get").stream == asked.stream, "not before its time"
+    two.elapse(TimerKind.PACE)
+    answer = two.sent("tasks/get").answer({"status": "completed", "result": OUTCOME})
+    assert outcomes(answer) == [Outcome.RECOVERED]
+    assert two.machine.heirs_open == 0
+
+
+def test_a_host_that_does_not_ask_first_is_known_by_its_first_answer() -> None:
+    two = died()
+    sent = two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    assert not two.is_waited_for("tasks/get")
+    sent.answer({"tools": []})
+    assert two.is_waited_for("tasks/get")
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_it_is_not_known_any_more(status: int) -> None:
+    two = died()
+    discovers(two)
+    two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    asked = two.sent("tasks/get")
+    actions = asked.answer_error(-32602) if status == 200 else asked.refuse(400, asked.error(-32602))
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not [call for call in two.process.disk.open_calls if call.tool]
+
+
+def test_another_s_task_is_not_asked_for() -> None:
+    disk = died().process.disk
+    disk.principal = "somebody"
+    assert disk.heritage() is None
