@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,6 +24,7 @@ from mcp_client_guard import (
     Reconciler,
     Resolve,
     SessionLost,
+    SQLiteStore,
 )
 from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import Codec
@@ -158,22 +160,27 @@ def changed(request: Request) -> bytes:
 
 
 @asynccontextmanager
+async def connected(url: str, host: PlainHost, **options: Any) -> AsyncIterator[Guard]:
+    codec = Codec(lambda message: message, lambda sent: sent)
+    guard = Guard(url, on_event=host.on_event, generation="host", **options)
+    async with (
+        Connection(guard, lambda: codec) as (host.read, host.write),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(host.listen)
+        yield guard
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
 async def hosted(
     mcp: Any, host: PlainHost | None = None, **options: Any
 ) -> AsyncIterator[tuple[FakeServer, Guard, Any]]:
     host = host or ModernHost()
-    codec = Codec(lambda message: message, lambda sent: sent)
     try:
         with anyio.fail_after(LIMIT):
-            async with FakeServer(mcp) as server:
-                guard = Guard(server.url, on_event=host.on_event, generation="host", **options)
-                async with (
-                    Connection(guard, lambda: codec) as (host.read, host.write),
-                    anyio.create_task_group() as tasks,
-                ):
-                    tasks.start_soon(host.listen)
-                    yield server, guard, host
-                    tasks.cancel_scope.cancel()
+            async with FakeServer(mcp) as server, connected(server.url, host, **options) as guard:
+                yield server, guard, host
     except Exception as error:
         raise the_one_in(error) from None
 
@@ -331,6 +338,40 @@ async def test_the_hook_may_ask_the_server_without_a_session() -> None:
         got = await host.request("tools/call", CALL)
         assert got["result"]["content"][0]["text"] == "yes"
         assert settled(host) == [Outcome.COMPLETED, Outcome.RECOVERED], "of what the host has sent"
+
+
+async def test_a_task_is_asked_for_by_the_next_process(tmp_path: Path) -> None:
+    """Under the headers that the revision asks of it, or the server would refuse to say."""
+    working = {"resultType": "task", "taskId": "task ä", "status": "working", "pollIntervalMs": 1}
+
+    class Tasks(Modern):
+        async def call(self, request: Request, reply: Reply) -> None:
+            await reply.json(result(request.rpc_id, working))
+
+        async def other(self, request: Request, reply: Reply) -> None:
+            done = {"status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}}
+            asked = len(server.sent("POST", "tasks/get"))
+            told: Any = {"tasks/get": working if asked == 1 else done, "tools/list": {"tools": []}}
+            await reply.json(result(request.rpc_id, told[request.rpc_method]))
+
+        def fault_of(self, request: Request) -> int | None:
+            if request.rpc_method != "tasks/get":
+                return super().fault_of(request)
+            assert request.json["params"]["_meta"] == META
+            assert request.header("mcp-protocol-version") == VERSION
+            return None if request.header("mcp-name") == "=?base64?dGFzayDDpA==?=" else -32020
+
+    path = tmp_path / "ledger.db"
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Tasks()) as server:
+            async with connected(server.url, host := ModernHost(), store=SQLiteStore(path)):
+                await host.request("tools/call", CALL)
+            async with connected(server.url, host := ModernHost(), store=SQLiteStore(path)) as guard:
+                await host.request("tools/list")
+                (row,) = await guard.recovered()
+                assert row.outcome is Outcome.RECOVERED
+                assert row.answer is not None
+                assert row.answer["result"]["content"][0]["text"] == "done"
 
 
 # Subscriptions.
