@@ -151,8 +151,7 @@ class Calls(Choosing):
             self._post_note(sent, method)
 
     def _host_is_initialized(self, sent: MessageSubmitted) -> None:
-        if self.is_adopted:
-            # The server was told by the process that opened this session.
+        if self.is_initialized:
             return
         number = self._post_note(sent, "notifications/initialized")
         if number is not None:

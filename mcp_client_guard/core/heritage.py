@@ -37,6 +37,8 @@ class OldSession:
     initialize_result: JSON = field(repr=False)
     cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
     answers: tuple[ServerAnswered, ...] = field(repr=False)
+    was_used: bool
+    """A request was sent under it, so the server had taken `notifications/initialized`."""
 
 
 @frozen
@@ -60,6 +62,7 @@ def heritage_of(
     are none, among those with open calls. Nothing of another origin or principal is used. `sessions` and
     `calls` are those of one connection key.
     """
+    calls = list(calls)
     newest: dict[int, StoredSession] = {}
     for session in sessions:
         before = newest.get(session.slot)
@@ -77,7 +80,7 @@ def heritage_of(
     )
     if chosen is None:
         return _tasks_alone(calls, heirs, origin, principal)
-    old = _old_session(chosen) if _is_offered(chosen) else None
+    old = _old_session(chosen, calls) if _is_offered(chosen) else None
     return Heritage(chosen.slot, chosen.incarnation, old, tuple(heirs.get(chosen.slot, ())))
 
 
@@ -156,11 +159,15 @@ def _heir(call: StoredCall) -> Heir:
     )
 
 
-def _old_session(session: StoredSession) -> OldSession:
+def _old_session(session: StoredSession, calls: Iterable[StoredCall]) -> OldSession:
+    used = any(
+        (call.slot, call.incarnation) == (session.slot, session.incarnation) and call.method != "ping"
+        for call in calls
+    )
     answers = tuple(
         ServerAnswered(session.incarnation, request_id, known.digest, known.answer)
         for request_id, known in session.answers.items()
     )
     return OldSession(
-        session.session_id, session.initialize_params, session.initialize_result, session.cursors, answers
+        session.session_id, session.initialize_params, session.initialize_result, session.cursors, answers, used
     )

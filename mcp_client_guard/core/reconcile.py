@@ -128,8 +128,9 @@ class Reconciling(Repeats):
         return sorted(name for name, tool in self.tools.items() if self.present_tools.get(name) != tool)
 
     def _has_changed(self, call: Call) -> bool:
-        """Whether its tool is not, or may not be, what it was when the host wrote this call."""
-        return call.listed is not None and self.present_tools.get(call.tool or "") != call.listed
+        """Whether its tool takes other arguments than when the host wrote this call, or may."""
+        present = self.present_tools.get(call.tool or "")
+        return call.listed is not None and _schema_of(present) != _schema_of(call.listed)
 
     def _may_have_side_effects(self, method: str, tool: str | None) -> bool:
         """A tool that the host knows is believed harmless if that is still what the server says of it."""
@@ -308,6 +309,11 @@ def hints_of(tool: JSON | None) -> JSON:
     """What a tool says of itself."""
     hints = tool.get("annotations") if tool is not None else None
     return hints if isinstance(hints, dict) else {}
+
+
+def _schema_of(tool: JSON | None) -> JSON | None:
+    """What a call of it relies on: not its words for people."""
+    return tool and {name: tool.get(name) for name in ("inputSchema", "annotations")}
 
 
 def _is_busy(refusal: Refusal | None) -> bool:

@@ -10,7 +10,7 @@ from .actions import Hangup, Report, Timer, TimerKind
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
 from .ledger import Refusal
 from .messages import messages_of
-from .report import Disconnected, Discontinuity, NotificationLost, Resumed, StandaloneUnavailable
+from .report import Disconnected, Discontinuity, Resumed, StandaloneUnavailable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
 from .trial import Trial, broken
@@ -354,33 +354,6 @@ class Streams(Upgrading):
         if stream.state is StreamState.LOST:
             stream.move(StreamStep.ANSWERED)
             self._refresh(at)
-
-    def _note_taken(self, stream: Stream) -> None:
-        self._finish(stream, linger=True)
-        self.calls.confirmed(stream.number)
-
-    def _note_refused(self, stream: Stream, told: Refused) -> None:
-        self.out.append(Report(NotificationLost(stream.method, f"HTTP {told.status}")))
-        self._finish(stream, linger=True)
-        present = stream.incarnation == self.session.incarnation
-        if told.status == 404 and present and stream.named_session:
-            self.calls.lose_session("HTTP 404")
-        self.calls.confirmed(stream.number)
-
-    def _note_lost(self, stream: Stream, told: ConnectionLost) -> None:
-        stream.attempts += 1
-        # An answer to the server may come twice: it names the request that it answers.
-        again = not told.written or stream.method == "response"
-        if again and stream.attempts <= self.policy.max_attempts:
-            stream.move(StreamStep.CUT)
-            self._post_again(stream, self._delay(stream))
-            return
-        self._note_given_up(stream, told.why)
-
-    def _note_given_up(self, stream: Stream, why: str) -> None:
-        self.out.append(Report(NotificationLost(stream.method, why)))
-        self._finish(stream)
-        self.calls.confirmed(stream.number)
 
 
 def _is_final(stream: Stream, status: int) -> bool:

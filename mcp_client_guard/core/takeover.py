@@ -32,8 +32,8 @@ class TakeOver(Moves):
     """Offers the old session to the server, and accounts for every call of the dead process."""
 
     heritage: Heritage | None
-    is_adopted: bool = field(default=False, init=False)
-    """The present session was opened by another process."""
+    is_initialized: bool = field(default=False, init=False)
+    """The process that opened the present session has told the server that it is initialized."""
     asked: Asked = field(factory=Asked, init=False)
     _offer: MessageSubmitted | None = field(default=None, init=False)
     """The host's `initialize`, while the old session is on trial."""
@@ -63,7 +63,7 @@ class TakeOver(Moves):
 
     def _offer_session(self, sent: MessageSubmitted) -> bool:
         """Whether the host's `initialize` waits for what the server says to the old session."""
-        self.is_adopted = False
+        self.is_initialized = False
         if self._offer is not None:
             self._not_adopted("the host initialized once more")
         heritage, self.heritage = self.heritage, None
@@ -171,7 +171,7 @@ class TakeOver(Moves):
         """The server has answered under the old session."""
         self._offer = self._offered = None
         self.session.move(SessionStep.ADOPTED)
-        self.is_adopted = True
+        self.is_initialized = old.was_used
         self.asked.restore(old.answers)
         self._report_connected()
         self._deliver({"jsonrpc": "2.0", "id": sent.message["id"], "result": old.initialize_result})

@@ -13,10 +13,10 @@ from typing import Any
 from attrs import define, field
 
 from .actions import AskUpgrade, Hangup, OpenSocket, Report, SetTimer, Timer, TimerKind
-from .closing import Closing
 from .event_id import IdScheme, fits_header
 from .inputs import EventReceived, UpgradeAnswered
 from .model import Generation
+from .notes import Notes
 from .report import Resumed, Upgraded, UpgradeRefused
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream
@@ -33,7 +33,7 @@ _LONGEST_WAIT = 60.0
 
 
 @define(eq=False, repr=False)
-class Upgrading(Closing):
+class Upgrading(Notes):
     """Decides when a socket is asked for, and whether it is to be believed."""
 
     upgrades: bool = field(default=False, kw_only=True)

@@ -192,3 +192,35 @@ def test_a_question_that_the_server_withdraws_holds_the_cursor_back_no_longer(dr
     driver.drain(9)
     call.event("c", cancel_of({"requestId": 1}))
     assert stored_ids(driver.drain(9)) == [["p", "1", "q1", "c"]]
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
+def test_an_answer_that_a_busy_server_did_not_take_is_sent_again(driver: Driver, status: int) -> None:
+    """The tool waits for it; and the server knows what it answers, if it should come twice."""
+    call = driver.call().stream_up("1")
+    (number,) = asks(call)
+    (post,) = of(answer(driver, number), Post)
+    actions = driver.peer(post.stream).refuse(status, retry_after=2.0)
+    (again,) = of(actions, Post)
+    assert (again.message, again.delay.at_least) == (post.message, 2.0)
+    assert not reports(actions, NotificationLost)
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_one_that_is_refused_for_good_is_lost(driver: Driver, status: int) -> None:
+    call = driver.call().stream_up("1")
+    (number,) = asks(call)
+    (post,) = of(answer(driver, number), Post)
+    actions = driver.peer(post.stream).refuse(status)
+    assert reports(actions, NotificationLost) == [NotificationLost("response", f"HTTP {status}")]
+
+
+def test_nor_is_it_sent_for_ever_nor_a_notification_at_all(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    (number,) = asks(call)
+    (post,) = of(answer(driver, number), Post)
+    for _ in range(driver.policy.max_attempts):
+        assert not reports(driver.peer(post.stream).refuse(503), NotificationLost)
+    assert reports(driver.peer(post.stream).refuse(503), NotificationLost)
+    driver.notify("notifications/roots/list_changed")
+    assert reports(driver.sent("notifications/roots/list_changed").refuse(503), NotificationLost)

@@ -218,7 +218,7 @@ def test_a_session_opened_since_is_remembered_instead(driver: Driver, trial: Pee
 
 
 def test_an_old_session_comes_first(driver: Driver) -> None:
-    old = OldSession(SESSION, PARAMS, RESULT, {}, ())
+    old = OldSession(SESSION, PARAMS, RESULT, {}, (), True)
     driver.machine = Machine(generation="auto", heritage=Heritage(1, 1, old, ()))
     assert refused_probes(probe(driver).actions) == ["h1"]
     assert driver.request("initialize", PARAMS).actions

@@ -184,6 +184,13 @@ def test_a_busy_server_s_call_of_a_tool_that_has_changed_is_not_sent_again(drive
     assert not calls_in(actions)
 
 
+def test_other_words_for_people_are_no_other_tool(driver: Driver) -> None:
+    driver.listed(CHARGE)
+    driver.call().refuse(404)
+    actions = driver.reinitialized(tools=[{**CHARGE, "description": "new words", "title": "New"}])
+    assert "charge" in [p.message["params"]["name"] for p in calls_in(actions)]
+
+
 @pytest.mark.parametrize("changed", [True, False])
 @pytest.mark.parametrize("policy", [GuardPolicy(), GuardPolicy(resend={"look": "always"})])
 def test_a_call_cut_while_the_new_session_is_restored_waits_to_hear_of_its_tool(

@@ -81,7 +81,6 @@ def test_a_session_that_answers_is_gone_on_with_and_the_host_s_initialize_answer
     assert answer == {"jsonrpc": "2.0", "id": sent.host_id, "result": RESULT}
     assert two.machine.session.state is SessionState.LIVE
     assert not [p for p in of(two.log, Post) if p.message.get("method") == "initialize"]
-    assert two.notify("notifications/initialized") == []
     call = two.call()
     assert call.order.headers["mcp-session-id"] == SESSION
     assert call.order.headers["mcp-protocol-version"] == "2025-11-25"
@@ -655,3 +654,18 @@ def test_sessions_that_are_not_gone_on_with_are_ended_and_others_once_nobody_wil
     assert len(end_others(sessions, None, ORIGIN, None, oldest=0.0)) == 2
     assert end_others(sessions, None, ORIGIN, "somebody", oldest=0.0) == []
     assert len(end_others(sessions, None, ORIGIN, "somebody", oldest=WALL * 2)) == 2
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_server_that_may_not_have_been_told_is_told_that_the_host_is_initialized(used: bool) -> None:
+    """The process that opened the session may have died before it could."""
+    one = Process().connect()
+    if used:
+        one.opened().call()
+    else:
+        one.initialize()
+    two = one.process.killed().connect()
+    prove(two)
+    assert [p.message["method"] for p in of(two.notify("notifications/initialized"), Post)] == (
+        [] if used else ["notifications/initialized"]
+    )
