@@ -62,7 +62,6 @@ def heritage_of(
     are none, among those with open calls. Nothing of another origin or principal is used. `sessions` and
     `calls` are those of one connection key.
     """
-    calls = list(calls)
     newest: dict[int, StoredSession] = {}
     for session in sessions:
         before = newest.get(session.slot)
