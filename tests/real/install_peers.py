@@ -1,4 +1,4 @@
-"""Make the environments which the Python peers run in; one that is there already is kept.
+"""Make the environments which the Python peers, and FastMCP as a host, run in; one that is there is kept.
 
     python tests/real/install_peers.py      # needs `uv` on the PATH
 
@@ -17,6 +17,7 @@ VENVS = Path(os.environ.get("MCP_GUARD_PEERS", Path(__file__).parents[2] / ".ven
 PEERS = {
     "peer-fastmcp4": ("fastmcp==4.2.3",),
     "peer-sdk1": ("mcp==1.30.0", "uvicorn", "starlette"),
+    "host-fastmcp4": ("fastmcp==4.2.3", "attrs", "httpx", "httpcore", "httpx-sse", "tenacity"),
 }
 
 

@@ -49,6 +49,7 @@ VERSIONS = dict.fromkeys(OLD, "staged-1.30") | dict.fromkeys(NEW, "staged-2.3")
 TOOLS = ("look", "put", "charge")
 """Read-only, idempotent, unsafe."""
 CONNECTIONS = 4
+HUNG = 30.0
 LIMIT = 400.0
 """Seconds after which a run that hangs is a failure. Not a measure of anything."""
 POLICY = GuardPolicy(trust_idempotent_hint=True, call_deadline=60.0)
@@ -129,6 +130,8 @@ class Load:
     answered: int = 0
     stopped: bool = False
     most: float = math.inf
+    fell: list[str] = field(factory=list)
+    """Connections that raised."""
     _news: anyio.Event = field(factory=anyio.Event)
 
     def draw(self) -> Call:
@@ -148,6 +151,10 @@ class Load:
             call.error = error
         call.answered = True
         self.answered += 1
+        self.tell()
+
+    def tell(self) -> None:
+        """Something has come of it."""
         self._news.set()
         self._news = anyio.Event()
 
@@ -159,7 +166,7 @@ class Load:
     async def more(self, number: int) -> None:
         """Until so many more are answered."""
         due = self.answered + number
-        while self.answered < due:
+        while self.answered < due and len(self.fell) < CONNECTIONS:
             await self._news.wait()
 
 
@@ -335,7 +342,7 @@ async def run(plan: Plan, folder: Path) -> Verdict:
     """Carry a plan out and judge it."""
     events: list[Event] = []
     rng = random.Random(f"staged {plan.seed}")
-    load = Load(rng, most=math.inf if plan.sticky else 3 * plan.at_once)
+    load = Load(rng, most=(math.inf if plan.transport == "guard" else 5000) if plan.sticky else 3 * plan.at_once)
     ledger: list[StoredCall] = []
     async with site(plan, folder, rng) as found:
         guard = Guard(
@@ -350,9 +357,15 @@ async def run(plan: Plan, folder: Path) -> Verdict:
             return guard.connect() if plan.transport == "guard" else streamable_http_client(found.proxies.url)
 
         async def keep_calling(callers: int) -> None:
-            async with calling(connection(), plan) as call_tool, anyio.create_task_group() as tasks:
-                for _ in range(callers):
-                    tasks.start_soon(load.keep_calling, call_tool)
+            try:
+                async with calling(connection(), plan) as call_tool, anyio.create_task_group() as tasks:
+                    for _ in range(callers):
+                        tasks.start_soon(load.keep_calling, call_tool)
+            except Exception as error:
+                if plan.transport == "guard":
+                    raise
+                load.fell.append(repr(error)[:200])  # as the SDK's own transport does at a 5xx
+                load.tell()
 
         with anyio.move_on_after(LIMIT):
             await found.enter(*OLD)
@@ -362,6 +375,8 @@ async def run(plan: Plan, folder: Path) -> Verdict:
                 if plan.sticky:
                     await found.migrate(load, plan.per_stage)
                     load.stopped = True
+                if plan.transport == "sdk":  # it leaves calls without an answer
+                    tasks.cancel_scope.deadline = anyio.current_time() + HUNG
         if plan.transport == "guard":
             ledger = [row for row in await guard.calls() if row.method == "tools/call"]
         return judge(plan, load, found, ledger, events)
