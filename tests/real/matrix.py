@@ -140,11 +140,10 @@ async def play(host: str, url: str, server: str, generation: str) -> Found:
     found, events, name = Found(), list[Event](), f"{host}-{generation}"
     parts = urlsplit(url)
     assert parts.port is not None
-    legacy = server.endswith("sse")
     async with CuttingProxy(parts.port) as proxy:
         through = urlunsplit(parts._replace(netloc=f"127.0.0.1:{urlsplit(proxy.url).port}"))
-        if not legacy:
-            proxy.cuts.append(Cut(after_event(3), How.RST, is_cut_call))
+        cut = _cut_of_session(proxy) if server.endswith("sse") else Cut(after_event(3), How.RST, is_cut_call)
+        proxy.cuts.append(cut)
         guard = Guard(through, policy=POLICY, generation=generation, on_event=events.append)  # type: ignore[arg-type]
         with anyio.move_on_after(DEADLINE) as limit:
             try:
@@ -152,8 +151,6 @@ async def play(host: str, url: str, server: str, generation: str) -> Found:
                     found.whole = outcome_of(
                         await _call(call_tool, server, f"{name}-whole", found.progress), server
                     )
-                    if legacy:
-                        proxy.cuts.append(_cut_of_session(proxy))
                     answer = await _call(call_tool, server, f"{name}-cut", found.cut_progress)
                     found.cut = outcome_of(answer, server)
                     doubt = CallInDoubt.find(answer)

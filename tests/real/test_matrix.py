@@ -8,8 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
+import mcp
 import pytest
+
+from mcp_client_guard import Guard, SQLiteStore
+from mcp_client_guard.testing import CuttingProxy
 
 from .hosts import SDK
 from .matrix import STEPS, Found
@@ -92,3 +98,30 @@ def test_a_call_completes_and_one_that_is_cut_has_an_honest_outcome(
     if peer.has_ledger:
         assert peer.executions(f"{host}-{generation}-whole") == peer.executions(f"{host}-{generation}-cut") == 1
     assert len(set(found.cut_progress)) == len(found.cut_progress), found
+
+
+async def methods_of(proxy: CuttingProxy, guard: Guard) -> list[str | None]:
+    """What a host on SDK 2.3 has the guard send when it connects."""
+    before = len(proxy.exchanges)
+    sdk: Any = mcp
+    async with sdk.Client(guard.connect()) as client:
+        await client.list_tools()
+    return [exchange.request.rpc_method for exchange in proxy.exchanges[before:]]
+
+
+if SDK == "sdk2":  # hosts on 1.x do not ask, so nothing is found out for them
+
+    @pytest.mark.anyio
+    @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+    async def test_what_was_found_of_an_endpoint_is_tried_first_next_time_and_after_a_restart(
+        peers: dict[str, Peer], tmp_path: Path
+    ) -> None:
+        """No session is tried again where sessions were found to be worth nothing."""
+        async with CuttingProxy(peers["sdk2"].port) as proxy:
+            guard = Guard(proxy.url, store=SQLiteStore(tmp_path / "guard.db"))
+            assert "initialize" in await methods_of(proxy, guard)
+            again = await methods_of(proxy, guard)
+            restarted = await methods_of(proxy, Guard(proxy.url, store=SQLiteStore(tmp_path / "guard.db")))
+        assert "initialize" not in again
+        assert "initialize" not in restarted
+        assert again[0] == restarted[0] == "server/discover"
