@@ -287,7 +287,7 @@ class Verdict:
         return "\n    ".join([*lines, f"{len(self.faults)} faults", *self.faults[:20]])
 
 
-def faults_of(call: Call, ran: int, rows: Sequence[StoredCall]) -> list[str]:
+def faults_of(call: Call, ran: int, rows: Sequence[StoredCall], *, has_ledger: bool = True) -> list[str]:
     """What is wrong with the answer to this call, which ran so often, and with what the guard's ledger says."""
     said = "; ".join(f"{row.outcome and row.outcome.value}: {row.reason}" for row in rows)
     what = f"{call.label} ({call.outcome}, ran {ran} times, {said or 'no row'})"
@@ -302,6 +302,8 @@ def faults_of(call: Call, ran: int, rows: Sequence[StoredCall]) -> list[str]:
         faults.append(f"{what}: it did run: {call.error}")
     if any(call.progress.count(step) > max(ran, 1) or not 0 < step <= call.steps for step in call.progress):
         faults.append(f"{what}: progress twice, out of order or foreign: {call.progress}")
+    if not has_ledger:
+        return faults
     outcomes = {row.outcome for row in rows}
     if None in outcomes or not (rows or call.outcome == "not executed"):
         faults.append(f"{what}: no outcome in the guard's ledger")
@@ -321,7 +323,8 @@ def judge(plan: Plan, load: Load, found: Site, ledger: Sequence[StoredCall], eve
     faults = []
     for call in load.calls:
         digest = arguments_digest({"name": call.tool, "arguments": call.arguments})
-        faults += faults_of(call, ran[call.label], rows.get(digest, []))
+        faults += faults_of(call, ran[call.label], rows.get(digest, []), has_ledger=plan.transport == "guard")
+    faults += [f"a connection raised {error}" for error in load.fell]
     told = Counter(type(event).__name__ for event in events)
     if not any(isinstance(event, Discontinuity) for event in events):
         short = [c for c in load.calls if c.outcome == "completed" and len(c.progress) < c.steps]
