@@ -390,6 +390,15 @@ def test_a_lost_carrier_is_a_lost_session_opened_again_once(driver: Legacy, how:
     assert records(driver.log, SessionEnded)[0].incarnation == 1
 
 
+def test_no_id_of_the_lost_session_goes_with_the_next_stream() -> None:
+    driver = Legacy().opened(session_id="s-77")
+    assert driver.machine.session.session_id == "s-77"
+    (get,) = of(driver.carrier.cut(), Get)
+    assert get.headers == {}
+    (post,) = posted(driver.serves(), "initialize")
+    assert post.headers == {}
+
+
 def test_undrained_messages_of_a_lost_carrier_are_still_delivered(driver: Legacy) -> None:
     """Seed 000: the answer had come, and only the host had not taken it yet."""
     call = driver.call()
