@@ -387,7 +387,7 @@ async def test_half_open_is_found_by_a_ping_and_a_heartbeat_is_life(playing: Pla
                 await super().call(request, carrier)
 
     pinged = anyio.Event()
-    async with playing(Stalled(), policy={"max_idle": 1.0 if heartbeat else 0.2}) as (server, host):
+    async with playing(Stalled(), policy={"max_idle": 1.0}) as (server, host):
         got = await host.call()
         assert (got.doubt is None) is heartbeat
         assert server.sent("POST", "ping")
