@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 import mcp
 
-from bench.contestants import Contestant, contestants
+from bench.contestants import GENERATIONS, SPOKEN, Contestant, contestants
 from bench.measures import Numbers, Planned, httpx_alone, measures
 from bench.report import report
 
@@ -29,13 +29,16 @@ NAMES = ["sdk", "memory", "sqlite"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory, server() as url:
-        competing = contestants(Path(directory), options.only)
-        chosen = {name: m for name, m in measures(options.scale).items() if options.measure in name}
+    of_sessions = options.generation == "streamable-http"
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir) as directory, server() as address:
+        url = address + GENERATIONS[options.generation].path
+        competing = contestants(Path(directory), options.only, options.generation)
+        possible = measures(options.scale, every=of_sessions)
+        chosen = {name: m for name, m in possible.items() if options.measure in name}
         rounds = anyio.run(play, url, competing, chosen, options.rounds)
-        bare = anyio.run(httpx_alone, url, options.scale)
+        bare = anyio.run(httpx_alone, address + "/mcp", options.scale)
         events = round(options.events * 1e6)
-        memory = {name: grown(name, url, events) for name in options.memory}
+        memory = {name: grown(name, url, events) for name in options.memory} if of_sessions else {}
     outcome = {"about": about(options), "httpx_alone": bare, "rounds": rounds, "memory": memory}
     print(report(outcome))
     if options.json:
@@ -45,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--generation", choices=SPOKEN, default="streamable-http", help="how messages travel (streamable-http)"
+    )
     parser.add_argument("--full", action="store_true", help="21 rounds, 4 times the work, 10 million events")
     parser.add_argument("--rounds", type=int, help="how often each measure is taken (9)")
     parser.add_argument("--scale", type=float, help="work in one round; 1 is the quick run")
@@ -65,12 +71,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """The URL of a server of its own, which ends with its standard input."""
+    """The address of a server of its own, which ends with its standard input."""
     command = [sys.executable, "-m", "bench.server"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         process.stdin.close()
 
 
@@ -100,6 +106,7 @@ def grown(name: str, url: str, events: int) -> Numbers:
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
     return {
+        "generation": options.generation,
         "mcp": version("mcp"),
         "major": 2 if hasattr(mcp, "Client") else 1,
         "python": platform.python_version(),

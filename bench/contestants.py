@@ -1,4 +1,4 @@
-"""The transports that are compared, each as a context manager of `(read, write)`, and a plain host."""
+"""The transports that are compared, each as a context manager of `(read, write)`, and plain hosts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from attrs import frozen
 from mcp import types
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from pydantic import TypeAdapter
 
 Streams = AbstractAsyncContextManager[tuple[Any, Any]]
-Contestant = Callable[[str], Streams]
+
+
+@frozen
+class Contestant:
+    open: Callable[[str], Streams]
+    host: type[Host]
+
+    def __call__(self, url: str) -> Streams:
+        return self.open(url)
+
 
 _message = TypeAdapter[Any](types.JSONRPCMessage)
 
@@ -27,33 +38,39 @@ async def sdk(url: str) -> AsyncIterator[tuple[Any, Any]]:
         yield streams[0], streams[1]  # SDK 1.x yields a third value
 
 
-def guard_memory(url: str) -> Streams:
-    from mcp_client_guard import Guard
-
-    return Guard(url, generation="sessions").connect()
-
-
-def guard_sqlite_in(directory: Path) -> Contestant:
-    """Each connection has a key of its own in one file, as the connections of one process would."""
+def guard_in(directory: Path | None, generation: Any) -> Callable[[str], Streams]:
+    """Each connection has a key of its own in one file, as the connections of one process would; or in memory."""
     keys = count()
 
-    def guard_sqlite(url: str) -> Streams:
+    def guard(url: str) -> Streams:
         from mcp_client_guard import Guard, SQLiteStore
 
-        store = SQLiteStore(directory / "bench.db")
+        store = None if directory is None else SQLiteStore(directory / "bench.db")
         key = f"bench-{next(keys)}"
-        return Guard(url, generation="sessions", store=store, key=key, principal="bench").connect()
+        return Guard(url, generation=generation, store=store, key=key, principal="bench").connect()
 
-    return guard_sqlite
+    return guard
 
 
-def contestants(directory: Path, names: list[str]) -> dict[str, Contestant]:
-    known: dict[str, Contestant] = {
-        "sdk": sdk,
-        "memory": guard_memory,
-        "sqlite": guard_sqlite_in(directory),
+@frozen
+class Generation:
+    """How messages travel: where at the server, and who speaks it."""
+
+    path: str
+    guard_s: str
+    """The guard's own name for it."""
+    sdk_s: Callable[[str], Streams]
+    host: type[Host]
+
+
+def contestants(directory: Path, names: list[str], generation: str = "streamable-http") -> dict[str, Contestant]:
+    chosen = GENERATIONS[generation]
+    known = {
+        "sdk": chosen.sdk_s,
+        "memory": guard_in(None, chosen.guard_s),
+        "sqlite": guard_in(directory, chosen.guard_s),
     }
-    return {name: known[name] for name in names}
+    return {name: Contestant(known[name], chosen.host) for name in names}
 
 
 class Host:
@@ -108,6 +125,40 @@ class Host:
             wanted.discard(getattr(message, "id", None))
 
 
+class ModernHost(Host):
+    """The same in 2026-07-28: it asks what there is, and says with each request what a session would remember."""
+
+    async def initialize(self) -> None:
+        request = self.prepare("server/discover", {})
+        await self.send(request)
+        await self.response_to(request)
+
+    def prepare(self, method: str, params: dict[str, Any]) -> Any:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        request = super().prepare(method, {**params, "_meta": meta})
+        headers = {"mcp-protocol-version": MODERN, "mcp-method": method}
+        if "name" in params:
+            headers["mcp-name"] = params["name"]
+        request.metadata = ClientMessageMetadata(headers=headers)  # type: ignore[call-arg, unused-ignore]
+        return request
+
+
+MODERN = "2026-07-28"
+GENERATIONS = {
+    "legacy-sse": Generation("/sse", "legacy-sse", sse_client, Host),
+    "streamable-http": Generation("/mcp", "sessions", sdk, Host),
+    "stateless-http": Generation("/mcp", "host", sdk, ModernHost),
+}
+SPOKEN = [
+    name for name in GENERATIONS if name != "stateless-http" or "headers" in ClientMessageMetadata.__annotations__
+]
+"""By the installed SDK: 1.x knows nothing of 2026-07-28."""
+
+
 def to_session_message(message: dict[str, Any]) -> Any:
     return SessionMessage(_message.validate_python(message))
 
@@ -115,7 +166,7 @@ def to_session_message(message: dict[str, Any]) -> Any:
 @asynccontextmanager
 async def host_on(contestant: Contestant, url: str) -> AsyncIterator[Host]:
     async with contestant(url) as (read, write):
-        host = Host(read, write)
+        host = contestant.host(read, write)
         with anyio.fail_after(30):
             await host.initialize()
         yield host

@@ -188,15 +188,18 @@ class Planned:
     """Share of the rounds asked for: many short rounds even out a busy machine, but a few are long by nature."""
 
 
-def measures(scale: float) -> dict[str, Planned]:
-    """All measures by name; `scale` 1 is the quick run."""
+_OF_EACH = ("events 100 B", "events 10 kB", "call, SSE answer", "500 calls at once")
+
+
+def measures(scale: float, *, every: bool = True) -> dict[str, Planned]:
+    """All measures by name, or those of any generation; `scale` 1 is the quick run."""
 
     def times(count: int, least: int) -> int:
         return max(least, round(count * scale))
 
     small, big = {"n": times(3_000, 100), "size": SMALL}, {"n": times(600, 20), "size": BIG}
     small_session, big_session = {"n": times(1_500, 100), "size": SMALL}, {"n": times(300, 20), "size": BIG}
-    return {
+    known = {
         "events 100 B": Planned(partial(drain, **small)),
         "events 10 kB": Planned(partial(drain, **big)),
         "events 100 B, ClientSession": Planned(partial(drain_session, **small_session)),
@@ -206,3 +209,4 @@ def measures(scale: float) -> dict[str, Planned]:
         "resume": Planned(partial(resume, n=times(2, 1))),
         "500 calls at once": Planned(partial(concurrent, n=min(500, times(500, 20))), rounds=0.4),
     }
+    return known if every else {name: known[name] for name in _OF_EACH}

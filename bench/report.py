@@ -28,7 +28,18 @@ def at_least(ratio: float, target: float) -> bool:
     return ratio >= target
 
 
-def rows(major: int) -> list[Row]:
+def rows(major: int, generation: str) -> list[Row]:
+    if generation != "streamable-http":
+        return [
+            Row("events 100 B", "events_per_s", "/s", at_least, memory=1.0, sqlite=1.0),
+            Row("events 100 B", "cpu_us_per_event", "µs CPU/event"),
+            Row("events 10 kB", "events_per_s", "/s", at_least, memory=1.0, sqlite=1.0),
+            Row("events 10 kB", "cpu_us_per_event", "µs CPU/event"),
+            Row("call, SSE answer", "p50_ms", "ms p50", at_most, memory=1.0, sqlite=1.0),
+            Row("call, SSE answer", "cpu_ms_per_call", "ms CPU/call"),
+            Row("500 calls at once", "total_ms", "ms", at_most, memory=1.0, sqlite=1.0),
+            Row("500 calls at once", "cpu_ms", "ms CPU"),
+        ]
     table = []
     for size in ("100 B", "10 kB"):
         table.append(Row(f"events {size}", "events_per_s", "/s", at_least, sqlite=4.0))
@@ -57,14 +68,13 @@ def report(outcome: dict[str, Any]) -> str:
     bare = outcome["httpx_alone"]
     trip = bare["call_p50_ms"]
     lines = [
-        "mcp {mcp}, Python {python}, {cores} cores, load {load:.1f}, {rounds} rounds, scale {scale:g}".format(
-            **about
-        ),
+        "{generation}, mcp {mcp}, Python {python}, {cores} cores".format(**about),
+        "load {load:.1f}, {rounds} rounds, scale {scale:g}".format(**about),
         "Medians of the rounds; x: guard/SDK within a round, median (lowest to highest).",
         "",
         f"{'':28} {'':22} {'SDK':>9} {'memory':>9} {'x':>21} {'SQLite':>9} {'x':>21}  target",
     ]
-    for row in rows(about["major"]):
+    for row in rows(about["major"], about["generation"]):
         if row.measure in outcome["rounds"]:
             lines.append(line(row, outcome["rounds"][row.measure]))
     lines += [

@@ -1,7 +1,8 @@
 """An MCP server that costs next to nothing: bytes in, prepared bytes out, in a process of its own.
 
 `python -m bench.server` prints its port and lives until its standard input ends. It speaks just what the
-measures need. The tool's name says how it answers:
+measures need: sessions and 2026-07-28 at `/mcp`, HTTP+SSE (2024-11-05) at `/sse`; event IDs in sessions only.
+The tool's name says how it answers:
 
 | tool | answer |
 |---|---|
@@ -22,8 +23,10 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
+TARGET = re.compile(rb"^[A-Z]+ /([a-z]+)(?:/(\d+))? ")
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 SESSION_ID = re.compile(rb"\r\nmcp-session-id: *([^\r]+)", re.IGNORECASE)
 LAST_EVENT_ID = re.compile(rb"\r\nlast-event-id: *([^\r]+)", re.IGNORECASE)
@@ -35,24 +38,32 @@ TOOLS = [
 BLOCK = 256  # events in one write of small events
 SSE_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n"
-    b"mcp-session-id: %s\r\ntransfer-encoding: chunked\r\n\r\n"
+    b"%stransfer-encoding: chunked\r\n\r\n"
 )
 LAST_CHUNK = b"0\r\n\r\n"
+ACCEPTED = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
 
 
 def chunk(payload: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(payload), payload)
 
 
+def session_line(session: bytes) -> bytes:
+    return b"mcp-session-id: %s\r\n" % session if session else b""
+
+
 def json_answer(session: bytes, body: bytes) -> bytes:
-    return (
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-        b"mcp-session-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (session, len(body), body)
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n%scontent-length: %d\r\n\r\n%s" % (
+        session_line(session),
+        len(body),
+        body,
     )
 
 
 def event(event_id: str, data: bytes) -> bytes:
-    return b"id: %s\nevent: message\ndata: %s\n\n" % (event_id.encode(), data)
+    """Without an ID if that is empty."""
+    id_line = b"id: %s\n" % event_id.encode() if event_id else b""
+    return b"%sevent: message\ndata: %s\n\n" % (id_line, data)
 
 
 def result(request_id: Any, text: str = "done") -> bytes:
@@ -77,10 +88,10 @@ def prepared_blocks(n: int, size: int, prefix: str) -> tuple[bytes, ...]:
 
 def blocks(n: int, size: int, prefix: str) -> Iterator[bytes]:
     data = notification_of(size)
-    template = b"id: " + prefix.encode() + b"-%d\nevent: message\ndata: " + data + b"\n\n"
-    step = max(1, min(BLOCK, 262_144 // len(template)))
+    step = max(1, min(BLOCK, 262_144 // (len(data) + 40)))
     for start in range(0, n, step):
-        yield chunk(b"".join([template % i for i in range(start, min(n, start + step))]))
+        numbers = range(start, min(n, start + step))
+        yield chunk(b"".join([event(f"{prefix}-{i}" if prefix else "", data) for i in numbers]))
 
 
 class Cut:
@@ -99,6 +110,8 @@ class Server:
         self.sessions = 0
         self.cuts: dict[str, Cut] = {}
         self.last_cut: Cut | None = None
+        self.listeners: list[Connection] = []
+        """The streams of HTTP+SSE."""
 
 
 class Connection(asyncio.Protocol):
@@ -140,7 +153,14 @@ class Connection(asyncio.Protocol):
     def answer(self, head: bytes, body: bytes) -> None:
         if session := SESSION_ID.search(head):
             self.session = session[1]
-        if head.startswith(b"POST"):
+        target = TARGET.match(head)
+        assert target is not None
+        if target[1] == b"sse":
+            self.listen()
+        elif target[1] == b"messages":
+            self.transport.write(ACCEPTED)
+            self.server.listeners[int(target[2])].answer_on_stream(json.loads(body))
+        elif head.startswith(b"POST"):
             self.answer_post(json.loads(body))
         elif head.startswith(b"GET") and (resume_from := LAST_EVENT_ID.search(head)):
             self.answer_resume(resume_from[1].decode())
@@ -152,11 +172,13 @@ class Connection(asyncio.Protocol):
     def answer_post(self, message: dict[str, Any]) -> None:
         request_id, method = message.get("id"), message.get("method")
         if request_id is None or method is None:
-            self.transport.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
+            self.transport.write(ACCEPTED)
         elif method == "initialize":
             self.server.sessions += 1
             self.session = b"bench-%d" % self.server.sessions
             self.transport.write(json_answer(self.session, initialized(message)))
+        elif method == "server/discover":
+            self.transport.write(json_answer(b"", discovered(request_id)))
         elif method == "tools/call":
             params = message["params"]
             getattr(self, f"call_{params['name']}")(request_id, **params.get("arguments") or {})
@@ -164,27 +186,48 @@ class Connection(asyncio.Protocol):
             answer = {"jsonrpc": "2.0", "id": request_id, "result": {"tools": TOOLS}}
             self.transport.write(json_answer(self.session, json.dumps(answer).encode()))
 
+    def listen(self) -> None:
+        """The stream of HTTP+SSE, on which everything is answered."""
+        endpoint = b"event: endpoint\ndata: /messages/%d\n\n" % len(self.server.listeners)
+        self.server.listeners.append(self)
+        self.transport.write(SSE_HEAD % b"" + chunk(endpoint))
+
+    def answer_on_stream(self, message: dict[str, Any]) -> None:
+        request_id, method = message.get("id"), message.get("method")
+        if request_id is None:
+            return
+        params = message.get("params") or {}
+        arguments = params.get("arguments") or {}
+        parts: tuple[bytes, ...] = ()
+        if params.get("name") in ("prepare", "stream"):
+            parts = prepared_blocks(arguments["n"], arguments["size"], "")
+        answer = initialized(message) if method == "initialize" else result(request_id)
+        streamed = parts if params.get("name") == "stream" else ()
+        self.pending = chain(self.pending or (), streamed, [chunk(event("", answer))])
+        self.write_pending()
+
     def call_json(self, request_id: Any) -> None:
         self.transport.write(json_answer(self.session, result(request_id)))
 
     def call_sse(self, request_id: Any) -> None:
-        answer = event(f"r-{request_id}", result(request_id))
-        self.transport.write(SSE_HEAD % self.session + chunk(answer) + LAST_CHUNK)
+        answer = event(f"r-{request_id}" if self.session else "", result(request_id))
+        self.transport.write(SSE_HEAD % session_line(self.session) + chunk(answer) + LAST_CHUNK)
 
     def call_prepare(self, request_id: Any, n: int, size: int, prefix: str) -> None:
-        prepared_blocks(n, size, prefix)
+        prepared_blocks(n, size, prefix if self.session else "")
         self.call_json(request_id)
 
     def call_stream(self, request_id: Any, n: int, size: int, prefix: str, prepare: bool = True) -> None:
+        prefix = prefix if self.session else ""
         parts = prepared_blocks(n, size, prefix) if prepare else blocks(n, size, prefix)
-        self.transport.write(SSE_HEAD % self.session)
+        self.transport.write(SSE_HEAD % session_line(self.session))
         self.pending = self.with_response(iter(parts), prefix, request_id)
         self.write_pending()
 
     @staticmethod
     def with_response(parts: Iterator[bytes], prefix: str, request_id: Any) -> Iterator[bytes]:
         yield from parts
-        yield chunk(event(f"{prefix}-response", result(request_id))) + LAST_CHUNK
+        yield chunk(event(f"{prefix}-response" if prefix else "", result(request_id))) + LAST_CHUNK
 
     def write_pending(self) -> None:
         while self.may_write and self.pending is not None:
@@ -198,7 +241,7 @@ class Connection(asyncio.Protocol):
         cut = self.server.last_cut = Cut(f"c{len(self.server.cuts)}", request_id, n, k)
         self.server.cuts[cut.name] = cut
         priming = f"id: {cut.name}-0\nretry: {retry}\ndata: \n\n".encode()
-        self.transport.write(SSE_HEAD % self.session + chunk(priming + cut.events(1, k + 1)))
+        self.transport.write(SSE_HEAD % session_line(self.session) + chunk(priming + cut.events(1, k + 1)))
         self.transport.close()
         cut.cut_at = time.monotonic()
 
@@ -210,7 +253,7 @@ class Connection(asyncio.Protocol):
             return
         cut.resumed_at = cut.resumed_at or time.monotonic()
         rest = cut.events(int(position) + 1, cut.n + 1) + event(f"{name}-response", result(cut.request_id))
-        self.transport.write(SSE_HEAD % self.session + chunk(rest) + LAST_CHUNK)
+        self.transport.write(SSE_HEAD % session_line(self.session) + chunk(rest) + LAST_CHUNK)
 
     def call_times(self, request_id: Any) -> None:
         cut = self.server.last_cut
@@ -226,6 +269,16 @@ def initialized(message: dict[str, Any]) -> bytes:
         "serverInfo": {"name": "bench", "version": "1"},
     }
     return json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}).encode()
+
+
+def discovered(request_id: Any) -> bytes:
+    answer = {
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": {"tools": {}},
+        "resultType": "complete",
+        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "bench", "version": "1"}},
+    }
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "result": answer}).encode()
 
 
 async def serve() -> None:
