@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Hashable
 
 import anyio
+import anyio.lowlevel
 from attrs import define, field
 
 
@@ -42,12 +43,18 @@ class Timers:
             elif wait > 0:
                 with anyio.move_on_after(wait):
                     await self._sooner.wait()
+            else:
+                await anyio.lowlevel.checkpoint()  # others have their turn, however soon each timer is set again
             self._fire()
 
     def _fire(self) -> None:
+        """Each that is due, once: one that is set again meanwhile has its turn in the next round."""
         now = anyio.current_time()
+        ready: list[tuple[float, Hashable]] = []
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
+            ready.append((due, key))
+        for due, key in ready:
             if self._due.get(key) == due:
                 del self._due[key]
                 self.elapsed(key)
