@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field
 
+from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard._theirs import is_theirs
 from mcp_client_guard.core.actions import (
     Action,
@@ -72,6 +73,8 @@ _LINGER = 1.0
 _REFUSAL_BYTES = 64 * 1024
 _REFUSAL_SECONDS = 5.0
 _CLOSING_SECONDS = 0.3
+_STALLED_SECONDS = 5.0
+"""For which what is not a request waits for the store: what was received is the host's (L2, L6)."""
 
 _TRUTH = {"true": True, "false": False}
 
@@ -242,6 +245,27 @@ class StreamableHttp:
             self.feed(Drained(count))
 
     async def _save_first(self, batch: Batch, rest: Sequence[Action]) -> None:
+        """Carry out the rest once this is on disk; if the store does not come back, all but the requests of it."""
+        rows = {record.wire_id for record in batch.own.values() if isinstance(record, CallSent)}
+        others = [each for each in rest if not (isinstance(each, Post) and each.stream in rows)]
+        written = anyio.Event()
+        if others:
+            self.tasks.start_soon(self._save, batch, written)
+            with anyio.move_on_after(min(_STALLED_SECONDS, self.call_deadline)):
+                await written.wait()
+            if not written.is_set():
+                self._saving.failed(StoreWriteError("the store does not come back from writing"))
+                self._carry_out(others)
+                rest = [each for each in rest if isinstance(each, Post) and each.stream in rows]
+                await written.wait()
+        else:
+            await self._save(batch, written)
+        if len(rest) == 1 and isinstance(rest[0], Post):
+            await self._run(self._expect(rest[0]))
+        else:
+            self._carry_out(rest)
+
+    async def _save(self, batch: Batch, written: anyio.Event) -> None:
         try:
             await self._saving.write(batch)
         except BaseException as error:  # a store of the user's own may raise anything
@@ -252,10 +276,7 @@ class StreamableHttp:
                 self.feed(SaveFailed(record.wire_id, said(error)))
             if not sent:
                 self._saving.failed(error)
-        if len(rest) == 1 and isinstance(rest[0], Post):
-            await self._run(self._expect(rest[0]))
-        else:
-            self._carry_out(rest)
+        written.set()
 
     # One exchange.
 

@@ -23,7 +23,20 @@ from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.core.report import StoreFailed
 from mcp_client_guard.stores import Claim
-from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.testing import (
+    END_OF_CHUNKS,
+    FakeServer,
+    How,
+    Reply,
+    Request,
+    ScriptedMcp,
+    chunk,
+    notification,
+    sse_event,
+    sse_head,
+    tool_result,
+)
+from mcp_client_guard.transports import streamable
 
 from .hosts import (
     LIMIT,
@@ -202,6 +215,69 @@ async def test_a_disk_that_fills_while_a_task_is_created_is_reported() -> None:
         assert [event.why for event in host.of(StoreFailed)] == ["disk full"]
         store.full = False
     assert [c.task_id for c in await store.calls() if c.method == "tools/call"] == ["t"]
+
+
+async def test_a_store_that_does_not_come_back_keeps_nobody_from_what_was_received(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer is a task, whose ID should be on disk first. The call is settled: it has no deadline any more."""
+    monkeypatch.setattr(streamable, "_STALLED_SECONDS", 0.01)
+    store = Failing()
+    task = {"taskId": "t", "status": "working", "ttl": 60_000}
+
+    async def create(call: Request, reply: Reply) -> None:
+        store.go_on = anyio.Event()
+        made = {"jsonrpc": "2.0", "id": call.rpc_id, "result": {"task": task}}
+        both = sse_event(made) + sse_event(notification("notifications/message", level="info", data="with it"))
+        await reply.play(sse_head(), chunk(both), How.STALL)
+
+    async with plainly(Streams(create), store=store) as (_, host):
+        created = await host.request("tools/call", {"name": "charge", "task": {"ttl": 60_000}})
+        assert created["result"] == {"task": task}
+        assert ["does not come back" in event.why for event in host.of(StoreFailed)] == [True]
+        store.go_on.set()
+    assert [c.task_id for c in await store.calls() if c.method == "tools/call"] == ["t"]
+
+
+async def test_an_answer_for_the_server_goes_out_though_the_store_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streamable, "_STALLED_SECONDS", 0.01)
+    store = Failing()
+    answered = anyio.Event()
+
+    async def ask(call: Request, reply: Reply) -> None:
+        question = {"jsonrpc": "2.0", "id": 7, "method": "roots/list"}
+        await reply.play(sse_head(), chunk(sse_event(question)), answered)
+        await reply.play(chunk(sse_event(tool_result(call.rpc_id, "done"))), END_OF_CHUNKS)
+
+    async def notify(request: Request, reply: Reply) -> None:
+        await reply.status(202)
+        if request.json.get("id") == 7:
+            answered.set()
+
+    async with plainly(Streams(ask, notify=notify), store=store) as (_, host):
+        id = await host.post("tools/call", {"name": "charge"})
+        await host.until(lambda: "roots/list" in host.heard)
+        asked = next(m for m in host.messages if m.get("method") == "roots/list")
+        store.go_on = anyio.Event()
+        await host.write.send({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}})
+        assert "result" in (await host.until(lambda: host.answers_to(id)))[0]
+        store.go_on.set()
+
+
+async def test_a_request_waits_for_its_row_however_long_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamable, "_STALLED_SECONDS", 0.0)
+    store = Failing()
+    mcp = Streams(events(answer()))
+    async with plainly(mcp, store=store, policy={"call_deadline": 0.1}) as (server, host):
+        await host.request("ping")
+        store.go_on = anyio.Event()
+        refused = await host.request("tools/call", {"name": "charge"})
+        assert refused["error"]["code"] == CODE_NOT_EXECUTED
+        store.go_on.set()
+        await host.request("ping")
+        assert server.sent("POST", "tools/call") == []
 
 
 async def test_with_a_full_disk_harmless_requests_still_go_out() -> None:
