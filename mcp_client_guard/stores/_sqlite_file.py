@@ -66,12 +66,13 @@ class OpenFile:
             if not _is_store(path):
                 _make(path)
             _examine(path)
-            self._stat = os.lstat(path)
+            self._files = {path: os.lstat(path)}
             self.log_is_suspect = os.path.lexists(f"{path}-wal")
             """A flush of the log may have failed, here or in the process that left it."""
             self.db = connect(path, "mode=rw")
             try:
                 _prepare(self.db, path)
+                self._files |= {name: os.lstat(name) for name in (f"{path}-wal", f"{path}-shm")}
             except BaseException:
                 self.db.close()
                 raise
@@ -80,13 +81,14 @@ class OpenFile:
             raise
 
     def refuse_if_replaced(self) -> None:
-        """What would be written to a file that has lost its name is lost."""
-        try:
-            same = os.path.samestat(self._stat, os.lstat(self._path))
-        except FileNotFoundError:
-            same = False
-        if not same:
-            raise StoreDamaged(f"{self._path} was removed or replaced while open: close its Guards first")
+        """What is written to a file that has lost its name is lost; so it is with the log and its index."""
+        for name, opened in self._files.items():
+            try:
+                same = os.path.samestat(opened, os.lstat(name))
+            except FileNotFoundError:
+                same = False
+            if not same:
+                raise StoreDamaged(f"{name} was removed or replaced while open: close the Guards of {self._path}")
 
     def flush_log_anew(self) -> None:
         """Write what the log holds over itself, and flush it; while nobody else can write to it.

@@ -161,6 +161,8 @@ class Writer:
         return NORMAL
 
     def _commit(self, jobs: Sequence[GroupJob], synchronous: int) -> None:
+        assert self._file is not None
+        self._file.refuse_if_replaced()
         with self._transaction(synchronous) as db:
             lost = {owner for owner in {job.ownership for job in jobs} if not owner.in_force(db)}
             for job in jobs:

@@ -239,6 +239,28 @@ async def test_a_file_replaced_while_open_takes_no_new_owner(path: Path) -> None
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_what_is_written_to_a_file_without_a_name_is_not_acknowledged(
+    path: Path, how: str, ending: str, durable: bool
+) -> None:
+    """A cleaner of temporary files, or `rm agent.db*`: the next process would find nothing of it."""
+    claim = await claimed(path)
+    await claim.write(1, [sent(1)], durable=durable)
+    victim = path.with_name(path.name + ending)
+    os.rename(victim, path.with_name("away"))
+    if how == "replaced":
+        victim.touch(mode=0o600)
+    with pytest.raises(StoreDamaged, match="removed or replaced"):
+        await claim.write(1, [sent(2)], durable=durable)
+    os.rename(path.with_name("away"), victim)
+    await claim.write(1, [sent(3)], durable=durable)
+    await claim.release()
+    assert [call.wire_id for call in await SQLiteStore(path).calls()] == [1, 3]
+
+
+@pytest.mark.anyio
 async def test_reading_what_does_not_exist_is_an_error_and_makes_nothing(path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist"):
         await SQLiteStore(path).calls()

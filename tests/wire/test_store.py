@@ -280,6 +280,24 @@ async def test_a_request_waits_for_its_row_however_long_that_takes(monkeypatch: 
         assert server.sent("POST", "tools/call") == []
 
 
+async def test_with_its_file_removed_a_call_is_refused_until_the_guard_connects_again(tmp_path: Any) -> None:
+    store = SQLiteStore(tmp_path / "agent.db")
+    mcp = Streams(events(answer()))
+    async with plainly(mcp, store=store) as (_, host):
+        assert await host.call(n=1) == Answer("done")
+        for file in tmp_path.iterdir():
+            file.unlink()
+        refused = await host.call(n=2)
+        assert (refused.code, refused.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+        assert "removed or replaced" in refused.text
+        assert "result" in await host.request("tools/list")
+        await host.until(lambda: host.of(StoreFailed))
+    async with plainly(mcp, store=store) as (_, host):
+        assert await host.call(n=3) == Answer("done")
+    assert mcp.executed == ["charge"] * 2
+    assert [call.tool for call in await store.calls() if call.tool] == ["charge"]
+
+
 async def test_with_a_full_disk_harmless_requests_still_go_out() -> None:
     store = Failing()
     async with plainly(ScriptedMcp(), store=store) as (_, host):
