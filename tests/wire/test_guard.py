@@ -380,19 +380,6 @@ async def test_generation_auto_opens_the_session_it_tried_for_the_host() -> None
         assert not server.sent("DELETE")
 
 
-@pytest.mark.anyio
-async def test_generation_auto_ends_a_session_that_it_tried_in_vain() -> None:
-    async def other(request: Request, reply: Reply) -> None:
-        await reply.json({"jsonrpc": "2.0", "id": request.rpc_id, "result": {"supportedVersions": ["2026-07-28"]}})
-
-    async with plainly(ScriptedMcp(other=other), generation="auto", start=False) as (server, host):
-        got = await host.request("server/discover", PROBE)
-        assert got["result"]["supportedVersions"] == ["2026-07-28"]
-        deleted = await server.wait_for(lambda request: request.method == "DELETE")
-        assert deleted.session_id == "session-A"
-        assert [r.rpc_method for r in server.sent("POST")] == ["initialize", "server/discover"]
-
-
 # --- logs ---------------------------------------------------------------------------------------------
 
 

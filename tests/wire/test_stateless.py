@@ -162,7 +162,7 @@ def changed(request: Request) -> bytes:
 @asynccontextmanager
 async def connected(url: str, host: PlainHost, **options: Any) -> AsyncIterator[Guard]:
     codec = Codec(lambda message: message, lambda sent: sent)
-    guard = Guard(url, on_event=host.on_event, generation="host", **options)
+    guard = Guard(url, on_event=host.on_event, **{"generation": "host", **options})
     async with (
         Connection(guard, lambda: codec) as (host.read, host.write),
         anyio.create_task_group() as tasks,
@@ -542,3 +542,16 @@ async def test_a_server_that_wants_sessions_again_is_no_silent_failure(status: i
         (moved,) = host.of(EndpointMoved)
         assert moved.generation is None
     assert len(server.requests) == 2
+
+
+async def test_generation_auto_ends_a_session_that_it_tried_in_vain() -> None:
+    async def other(request: Request, reply: Reply) -> None:
+        await reply.json(result(request.rpc_id, {"supportedVersions": [VERSION], "capabilities": {}}))
+
+    async with hosted(ScriptedMcp(other=other), generation="auto") as (server, guard, host):
+        got = await host.request("server/discover")
+        assert got["result"]["supportedVersions"] == [VERSION]
+        deleted = await server.wait_for(lambda request: request.method == "DELETE")
+        assert deleted.session_id == "session-A"
+        assert [r.rpc_method for r in server.sent("POST")] == ["initialize", "server/discover"]
+        assert guard.state == "stateless"
