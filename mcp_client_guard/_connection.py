@@ -95,8 +95,10 @@ class Connection:
             await self._tasks.__aenter__()
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await guard._disown(self)
-                await self._stack.aclose()
+                try:
+                    await guard._disown(self)
+                finally:
+                    await self._stack.aclose()
             raise
         tasks = self._tasks
         self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks)

@@ -218,11 +218,10 @@ class Guard:
     async def _own(self, connection: Connection) -> Claim:
         """The claim of the key, shared by every connection that is open at once."""
         loop = anyio.lowlevel.current_token()
-        if not self._connections:
-            self._claiming = anyio.Lock()  # of this event loop; the next first connection may have another
-            self._loop = loop
-        elif self._loop != loop:
-            raise GuardError("this Guard has connections on another event loop: make one Guard for each")
+        if self._loop != loop:
+            if self._connections:
+                raise GuardError("this Guard has connections on another event loop: make one Guard for each")
+            self._claiming, self._loop = anyio.Lock(), loop
         self._connections.append(connection)
         async with self._claiming:
             if self._claim is None:
@@ -281,22 +280,34 @@ class Guard:
                 logger.warning("a session's end could not be written: %s", type(error).__name__)
 
     async def _disown(self, connection: Connection) -> None:
+        """What matters comes before the first await: asyncio's own cancellation passes through every shield."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
         with anyio.CancelScope(shield=True):
-            async with self._claiming:
-                if self._connections == [connection] and self._claim is not None:
-                    with anyio.move_on_after(_RELEASE_SECONDS):
-                        await self._mark_listed()
-                    claim, self._claim = self._claim, None
-                    try:
-                        with anyio.move_on_after(_RELEASE_SECONDS):
-                            await claim.release()
-                    except Exception as error:  # the host is done: its own outcome is what it gets
-                        logger.warning("the key could not be given up: %s", type(error).__name__)
-                elif self._claim is not None:
-                    await self._end_oldest(connection, self._claim)
-                # Only now: until the key is free again, whoever connects must wait for the lock.
-                if connection in self._connections:
-                    self._connections.remove(connection)
+            if self._claim is None:
+                return
+            if self._connections:
+                await self._end_oldest(connection, self._claim)
+            elif not self._claiming.locked():  # else somebody is about it
+                # Until the key is free again, whoever connects must wait for the lock.
+                self._claiming.acquire_nowait()
+                try:
+                    await self._give_up(self._claim)
+                finally:
+                    self._claiming.release()
+
+    async def _give_up(self, claim: Claim) -> None:
+        try:
+            with anyio.move_on_after(_RELEASE_SECONDS):
+                await self._mark_listed()
+        finally:
+            self._claim = None
+            try:
+                with anyio.move_on_after(_RELEASE_SECONDS):
+                    await claim.release()
+            except Exception as error:  # the host is done: its own outcome is what it gets
+                logger.warning("the key could not be given up: %s", type(error).__name__)
 
 
 def _upgrade_url(url: str, websocket: bool | str) -> str:

@@ -140,11 +140,13 @@ class StreamableHttp:
         """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""
         self._tell_drained()
         self.feed(CloseRequested())
-        with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-            for end in self._ends:
-                await self._end_session(end)
-        with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-            await self._saving.all()
+        try:
+            with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+                for end in self._ends:
+                    await self._end_session(end)
+        finally:  # asyncio's own cancellation passes through the shield; ordered, the records are on their way
+            with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+                await self._saving.all()
 
     # Between the core and the world.
 

@@ -292,6 +292,52 @@ async def test_a_task_cancelled_by_asyncio_itself_is_cancelled() -> None:
             assert task.cancelled()
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21, 34, None])
+async def test_a_host_cancelled_by_asyncio_at_each_await_gives_its_key_up(
+    turns: int | None, beside: bool, tmp_path: Any
+) -> None:
+    """Through every shield. `turns` of the loop pass before it begins; None: there is a session."""
+
+    async def stall(request: Request, reply: Reply) -> None:
+        await reply.play(How.STALL)
+
+    def guard() -> Guard:
+        return Guard(server.url, store=SQLiteStore(tmp_path / "agent.db"), terminate_on_close=True)
+
+    async def hosting() -> None:
+        async with Connection(first, plain_codec) as (read, write):
+            params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+            await write.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+            assert "result" in await read.receive()
+            connected.set()
+            await asyncio.sleep(3600)
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Streams(events(answer()), delete=stall)) as server, nothing_left(server):
+            first, connected = guard(), asyncio.Event()
+            other = Connection(first, plain_codec)
+            if beside:
+                await other.__aenter__()
+            task = asyncio.get_running_loop().create_task(hosting())
+            if turns is None:
+                await connected.wait()
+            for _ in range(turns or 0):
+                await asyncio.sleep(0)
+            while not task.done():
+                task.cancel()
+                await asyncio.sleep(0)
+            assert task.cancelled()
+            if beside:
+                await other.__aexit__(None, None, None)
+            assert first.state == "closed"
+            async with Connection(guard(), plain_codec):
+                pass
+            async with Connection(first, plain_codec):
+                pass
+
+
 async def test_a_timeout_around_a_call_is_a_timeout_and_the_connection_goes_on() -> None:
     mcp = Streams(steps(How.STALL))
     async with plainly(mcp) as (_, host):
