@@ -11,16 +11,23 @@
 | 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask at 502, 504 |
 | other 5xx with our session ID | answered, or may have run if the session is gone | ask |
 | other 3xx | may have run | |
-| 200 with an error of -32000, -32001 or -32600 | answered, or by server if the session is gone | ask |
-| any other answer | answered | |
+| 200 with an error of -32600 | answered, or by server if the session is gone | ask |
+| 200 with an error of -32000 or -32001 | answered, or may have run if the session is gone | ask |
+| any other answer with 200 | answered | |
+| 2xx with what is no answer: HTML, nothing, an error that is no JSON-RPC | may have run | ask |
+| any other status | answered | |
 | written, then lost | may have run | |
 
 "Ask": a `ping` under the same session ID decides. If it draws the same refusal, the session is gone, provided
-that another can be opened. "If the session is gone" holds for requests that drew just what the ping drew; any
-other refusal is what it is, even if the session is known to be gone by other signs. A server that was upgraded to
-2026-07-28 ignores the session ID, and refuses the ping in the words of that revision, whichever they are; without
-a session ID such words are answers, and any other 4xx shows a server that knows sessions (again). Whatever came
-for a request before (an event, progress) shows that it was taken: then nothing says that it did not run.
+that another can be opened in which a `ping` does not draw it, too. "If the session is gone" holds for requests
+that drew just what the ping drew; any other refusal is what it is, even if the session is known to be gone by
+other signs. A server that was upgraded to 2026-07-28 ignores the session ID, and refuses the ping in the words of
+that revision, whichever they are; without a session ID such words are answers, and any other 4xx shows a server
+that knows sessions (again). Whatever came for a request before (an event, progress) shows that it was taken: then
+nothing says that it did not run.
+-32000 and -32001 with 200 do not say so either: the TypeScript SDK has them for "connection closed" and "request
+timed out", which a gateway says of whatever was running when its own connection was lost. With 400 they come from
+a server that has not read the request.
 Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
 """
 
@@ -31,6 +38,8 @@ from enum import Enum, auto
 from typing import Any
 
 from attrs import frozen
+
+from .messages import is_message
 
 
 class Ran(Enum):
@@ -69,6 +78,7 @@ _GATEWAY = frozenset({502, 504, 520, 522, 524})
 _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_LEGACY = frozenset({400, 404, 405})
+_SAID_OF_RUNNING = frozenset({-32000, -32001})
 _MAY_MEAN_GONE = frozenset({400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504})
 
 MODERN_CODES = frozenset({-32020, -32021, -32022})
@@ -109,11 +119,19 @@ def knows_only_sessions(status: int, body: Any) -> bool:
 def rule_on(
     status: int, body: Any, *, session_sent: bool, is_session_lost: Callable[[int, Any], bool] | None = None
 ) -> Ruling:
-    """What this status, on the POST of a request, says of it. Total: never raises."""
+    """What this status, on the POST of a request, says of it. Total: never raises.
+
+    `body`: with 2xx, the one message that answers the request, or whatever came instead. A result is an answer,
+    of which no predicate is asked.
+    """
+    if status < 300 and _is_result(body):
+        return Ruling(Ran.ANSWERED)
     if session_sent and is_session_lost is not None and _says_so(is_session_lost, status, body):
         return Ruling(Ran.NO, SessionWord.GONE)
     if status == 404 and session_sent and code_of(body) != -32601:
         return Ruling(Ran.NO, SessionWord.GONE)
+    if status < 300:
+        return _rule_on_answer(body, SessionWord.ASK if session_sent else SessionWord.ALIVE)
     word = SessionWord.ASK if session_sent and status in _MAY_MEAN_GONE else SessionWord.ALIVE
     if status in _NOT_RUN or status in BUSY:
         return Ruling(Ran.NO, word)
@@ -134,6 +152,19 @@ def ends_legacy(status: int) -> bool:
     """Whether a refusal that may mean a lost session means so where the session is a stream that stands, or has
     ended: there is no opening another beside it to see."""
     return status < 500 and status not in LOCKED
+
+
+def _is_result(body: Any) -> bool:
+    return isinstance(body, dict) and is_message(body) and "result" in body
+
+
+def _rule_on_answer(body: Any, word: SessionWord) -> Ruling:
+    if not isinstance(body, dict) or not is_message(body):
+        return Ruling(Ran.MAYBE, word, Ran.MAYBE)
+    code = code_of(body)
+    if code not in _SUSPECT_CODES:
+        return Ruling(Ran.ANSWERED)
+    return Ruling(Ran.ANSWERED, word, Ran.MAYBE if code in _SAID_OF_RUNNING else Ran.NO)
 
 
 def is_suspect_answer(message: Any) -> bool:

@@ -170,6 +170,10 @@ class Ledger:
         number = _as_wire_id(wire_id)
         return number is not None and self.first_wire_id <= number < self._next_wire_id
 
+    def may_be_issued(self, wire_id: object) -> bool:
+        """Whether any request of ours, or of an earlier process's, can have this ID."""
+        return _as_wire_id(wire_id) is not None
+
     def admit(self, call: Call) -> None:
         call.first_wire_id = call.first_wire_id or call.wire_id
         self._calls[call.wire_id] = call

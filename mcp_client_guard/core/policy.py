@@ -108,7 +108,8 @@ class GuardPolicy:
     call_key_argument: Mapping[str, str] = field(factory=dict)
     """Copy the call key into this argument of these tools (globs), for servers that de-duplicate by one."""
     is_session_lost: Callable[[int, Any], bool] | None = None
-    """For odd servers: given HTTP status and parsed body of a refusal, whether it says that the session is gone.
+    """For odd servers: given HTTP status and parsed body, whether that says that the session is gone. Asked of
+    refusals, of errors with status 200, and of what is no answer; never of a result. What is no JSON is None.
     It must be quick and must not raise (one that does counts as False)."""
     reconcile_timeout: float = field(default=30.0, validator=_positive)
     """How long the `reconcile` hook may take over one call; then the call is in doubt."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import LOCKED, Ran, SessionWord, ends_legacy, is_suspect_answer, knows_no_session, rule_on
+from .classify import LOCKED, Ran, SessionWord, code_of, ends_legacy, knows_no_session, rule_on
 from .detecting import Detecting
+from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
+from .messages import messages_of
 from .model import JSON, Outcome, SessionEnded
 from .reconcile import Stranded
 from .report import SessionLost
@@ -17,10 +20,6 @@ from .restoring import RESTORING
 from .session import differences
 from .state import SessionState, SessionStep
 from .stream import STANDALONE, Stream
-
-CONFIRM_SECONDS = 0.5
-"""How long requests wait for the server to have taken `notifications/initialized`. Servers refuse requests
-that overtake it; a slow answer to it must not hold the host up."""
 
 _BUDGET_SECONDS = 60.0
 _S = SessionState
@@ -37,6 +36,10 @@ class Recovery(Detecting):
     """Refused in a way that may mean a lost session: a ping decides."""
     _ping: Call | None = field(default=None, init=False)
     """Under the present session."""
+    _comparison: Call | None = field(default=None, init=False)
+    """The same in a session that replaces a suspected one: what it refuses alike meant nothing."""
+    _is_ping_mute: bool = field(default=False, init=False)
+    """This server refuses every ping: it is asked for its tools instead."""
     _last_word: Refusal | None = field(default=None, init=False)
     """What a ping drew from the session that is, or is taken to be, gone."""
     _last_word_of: int = field(default=0, init=False)
@@ -47,8 +50,6 @@ class Recovery(Detecting):
     _opened_lately: int = field(default=0, init=False)
     _attempts: int = field(default=0, init=False)
     """To open a session, in a row, of which none became live."""
-    _confirming: int | None = field(default=None, init=False)
-    _is_restore: bool = field(default=False, init=False)
 
     # What refusals say.
 
@@ -73,17 +74,29 @@ class Recovery(Detecting):
         else:
             self._settle_refused(call, ruling.ran, refusal)
 
-    def suspects_answer(self, call: Call, message: JSON) -> bool:
-        """Whether this answer with status 200 is not believed before a ping has said that the session lives."""
-        if call.own is not None or call.stateless or call.method in ("initialize", "ping"):
+    def doubts_answer(self, call: Call, body: Any, reason: str) -> bool:
+        """Whether what came with status 200 is no answer of this session's, or not before a ping was answered."""
+        if call.stateless or call.method == "initialize" or self.session.session_id is None:
             return False
-        if not is_suspect_answer(message):
+        refusal = Refusal(200, body)
+        ruling = rule_on(200, body, session_sent=True, is_session_lost=self.policy.is_session_lost)
+        if ruling.session is SessionWord.GONE:
+            self.refused(call, refusal, session_sent=True)
+            return True
+        if ruling.session is SessionWord.ALIVE or call.method == "ping" or not self._may_suspect(call, refusal):
             return False
-        refusal = Refusal(200, message)
-        if self.session.session_id is None or not self._may_suspect(call, refusal):
-            return False
-        self._suspect(Stranded(call, "an error that may mean a lost session", Ran.NO, refusal))
+        self._suspect(Stranded(call, reason, ruling.ran_if_gone, refusal))
         return True
+
+    def unreadable(self, call: Call, body: Any, reason: str) -> None:
+        """What came with status 200 is no answer to this request, and no other will follow."""
+        said = None if body is UNREADABLE or messages_of(body) else body
+        if not call.in_flight or self.doubts_answer(call, said, reason):
+            return
+        if call.own is Own.PING:
+            self._own_failed(call, reason, Refusal(200, said))
+        else:
+            self.in_doubt(call, reason)
 
     def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
         """Not where a new session has made no difference, nor where the request was taken: it is an answer."""
@@ -106,7 +119,7 @@ class Recovery(Detecting):
         return both or word.is_like(refusal)
 
     def _suspect(self, suspect: Stranded) -> None:
-        if self.is_over(suspect.call):
+        if self.is_over(suspect.call) and not self._suspects_of(suspect.call.incarnation):
             self._strand(suspect)
             return
         suspect.call.troubled = suspect.call.suspected = True
@@ -115,8 +128,37 @@ class Recovery(Detecting):
 
     def probe(self) -> None:
         """Ask whether the session still answers; one ping at a time."""
-        if self._ping is None and self.session.state is _S.LIVE:
-            self._ping = self._send_own(Own.PING, "ping", {})
+        if self._ping is None and self._comparison is None and self.session.state is _S.LIVE:
+            self._ping = self._send_ping()
+
+    def _suspects_of(self, incarnation: int) -> list[Stranded]:
+        return [s for s in self._suspects if s.call.incarnation == incarnation and s.call.in_flight]
+
+    def _send_ping(self) -> Call:
+        lists = self._is_ping_mute and "tools" in self.session.capabilities
+        return self._send_own(Own.PING, "tools/list" if lists else "ping", {})
+
+    def _restore(self) -> None:
+        if self._suspects:
+            self._comparison = self._send_ping()
+        super()._restore()
+
+    def _compared(self, refusal: Refusal | None) -> None:
+        """The new session was asked what the old one was: what both say means nothing."""
+        self._comparison, word = None, self._last_word
+        means_nothing = word is not None and refusal is not None and word.is_like(refusal)
+        self._is_ping_mute = self._is_ping_mute or means_nothing
+        old = self._suspects_of(self._last_word_of)
+        self._suspects = [suspect for suspect in self._suspects if suspect not in old]
+        for suspect in old:
+            if means_nothing:
+                self._believe(suspect)
+            else:
+                self._strand(suspect)
+        if means_nothing:
+            self._last_word = None
+        if self._suspects:
+            self.probe()
 
     def _ping_over(self, refusal: Refusal | None, answered: bool) -> None:
         self._ping = None
@@ -162,8 +204,12 @@ class Recovery(Detecting):
         if not call.in_flight or refusal is None:
             return
         call.troubled = call.suspected = False
-        if refusal.status == 200:
+        if refusal.status == 200 and code_of(refusal.body) is not None:
             self.settle_answer(call, refusal.body)
+        elif refusal.status == 200 and not may_wait:
+            self._tell_in_doubt(call, suspect.reason)
+        elif refusal.status == 200:
+            self._strand(Stranded(call, suspect.reason, Ran.MAYBE, refusal))
         else:
             ran = rule_on(refusal.status, refusal.body, session_sent=True).ran
             self._settle_refused(call, ran, refusal, may_wait=may_wait)
@@ -197,7 +243,7 @@ class Recovery(Detecting):
         return None if self._initializing is None else self.streams.of(self._initializing)
 
     def _end_session(self, reason: str) -> None:
-        self._ping = None
+        self._ping = self._comparison = None
         self.out.append(Save((SessionEnded(self.session.incarnation, reason),)))
         self.out.append(Report(SessionLost(self.session.fingerprint, reason)))
 
@@ -273,7 +319,6 @@ class Recovery(Detecting):
         self._suspicion, self._is_restore = None, True
         self._differences = differences(self.session.initialize_result, result)
         self.opened(self.streams.of(call) or stream, call.params, result)
-        self._strand_suspects()
         number = self.streams.post_note(
             self.ledger.new_wire_id(),
             "notifications/initialized",
@@ -314,30 +359,11 @@ class Recovery(Detecting):
 
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
         """An `initialize` succeeded, the host's or ours."""
-        self._ping = None
+        self._ping = self._comparison = None
         self.generation_known()
         self.streams.forget_session(stream)
         self.out.append(Save((self.session.opened(stream.offered_session_id, params, result),)))
         self._report_connected()
-
-    def initialized_sent(self, number: int) -> None:
-        """`notifications/initialized` is on its way."""
-        self.session.move(SessionStep.INITIALIZED_SENT)
-        self._confirming = number
-        self.out.append(SetTimer(Timer(TimerKind.CONFIRM, number), CONFIRM_SECONDS))
-
-    def confirmed(self, number: int) -> None:
-        """`notifications/initialized` was taken, or its time is over: requests may go out."""
-        if self._confirming != number or self.session.state is not _S.CONFIRMING:
-            return
-        self._confirming = None
-        self.out.append(CancelTimer(Timer(TimerKind.CONFIRM, number)))
-        if self._is_restore:
-            self._is_restore = False
-            self._restore()
-        else:
-            self.session.move(SessionStep.INITIALIZED_TAKEN)
-            self._go_on()
 
     def _go_on(self) -> None:
         """The session is live."""
@@ -351,48 +377,6 @@ class Recovery(Detecting):
     @abstractmethod
     def _ask_tasks(self) -> None:
         """Ask what became of the tasks of an earlier process."""
-        ...
-
-    # Requests of our own.
-
-    def own_answered(self, stream: Stream, call: Call, message: JSON) -> None:
-        """A request of the guard's own has its answer."""
-        self._settle(call, Outcome.COMPLETED, "answered")
-        if call is self._ping:
-            self._ping_over(Refusal(200, message) if is_suspect_answer(message) else None, answered=True)
-        elif call is self._initializing:
-            self._reopened(stream, call, message)
-        elif call.own is Own.TRIAL:
-            self._take_trial(stream, call, message)
-        elif call.own is Own.RESTORE:
-            self._restored_by(call, message)
-        elif call.own is not Own.PING:  # a ping of a session that is no more says nothing of this one
-            self._answered_otherwise(call, message)
-
-    def _own_failed(self, call: Call, reason: str, refusal: Refusal | None = None) -> None:
-        self._settle(call, Outcome.NOT_EXECUTED if refusal else Outcome.IN_DOUBT, reason)
-        if call is self._ping:
-            self._ping_over(refusal, answered=False)
-        elif call is self._initializing:
-            self._not_reopened(reason, refusal)
-        elif call.own is Own.RESTORE:
-            self._not_restored_by(call)
-        else:
-            self._failed_otherwise(call, reason, refusal)
-
-    @abstractmethod
-    def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
-        """The answer to an `initialize` that was to show whether the server can resume."""
-        ...
-
-    @abstractmethod
-    def _answered_otherwise(self, call: Call, message: JSON) -> None:
-        """The answer to a question of the hook's, or about a task."""
-        ...
-
-    @abstractmethod
-    def _failed_otherwise(self, call: Call, reason: str, refusal: Refusal | None) -> None:
-        """No answer to a question of the hook's, about a task or to an old session."""
         ...
 
 

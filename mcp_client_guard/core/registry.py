@@ -281,7 +281,9 @@ class Registry:
     def _give_up(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
         self._signal_cancel(stream)
-        if stream.was_sent:
+        if stream.unreadable:
+            self.calls.unreadable(stream.call, None, why)
+        elif stream.was_sent:
             self.calls.in_doubt(stream.call, why)
         else:
             self.calls.unsent(stream.call, why)

@@ -1,4 +1,4 @@
-"""A new session is brought to where the lost one was: log level, subscriptions, and what tools there are."""
+"""A new session: its handshake is completed, and it is brought to where a lost one was."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from .report import Reinitialized
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
 
+CONFIRM_SECONDS = 0.5
+"""How long requests wait for the server to have taken `notifications/initialized`. Servers refuse requests
+that overtake it; a slow answer to it must not hold the host up."""
 _RESTORE_SECONDS = 5.0
 RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
 
@@ -30,6 +33,9 @@ class Restoring(Listening):
     """Between what the server said of itself in the lost session and in this one."""
     _restoring: set[int] = field(factory=set, init=False)
     _not_restored: list[str] = field(factory=list, init=False)
+    _confirming: int | None = field(default=None, init=False)
+    _is_restore: bool = field(default=False, init=False)
+    """The session that is being opened replaces a lost one."""
 
     @abstractmethod
     def _go_on(self) -> None:
@@ -41,6 +47,25 @@ class Restoring(Listening):
         self.subscriptions.clear()
         self.log_level = None
         self.present_tools.clear()  # until the host has listed them again
+
+    def initialized_sent(self, number: int) -> None:
+        """`notifications/initialized` is on its way."""
+        self.session.move(SessionStep.INITIALIZED_SENT)
+        self._confirming = number
+        self.out.append(SetTimer(Timer(TimerKind.CONFIRM, number), CONFIRM_SECONDS))
+
+    def confirmed(self, number: int) -> None:
+        """`notifications/initialized` was taken, or its time is over: requests may go out."""
+        if self._confirming != number or self.session.state is not SessionState.CONFIRMING:
+            return
+        self._confirming = None
+        self.out.append(CancelTimer(Timer(TimerKind.CONFIRM, number)))
+        if self._is_restore:
+            self._is_restore = False
+            self._restore()
+        else:
+            self.session.move(SessionStep.INITIALIZED_TAKEN)
+            self._go_on()
 
     def _restore(self) -> None:
         self.session.move(SessionStep.RESTORE_SENT)

@@ -63,7 +63,7 @@ class Stream:
     answered: bool = False
     """Whether the present connection has had its status line."""
     unreadable: bool = False
-    """An answer came that could not be read."""
+    """What came on it instead of an answer could not be read, or was nothing."""
     unexpected_status: int = 0
     """The status of a GET that was answered without events."""
     opened_at: float | None = None

@@ -70,10 +70,9 @@ class Streams(Upgrading):
             self.calls.take(stream, message, direct=True)
         if stream.call.suspected:
             return
-        if told.body is None:
-            self.calls.in_doubt(stream.call, "the server accepted the request without an answer")
-        else:
-            self.calls.in_doubt(stream.call, "the answer could not be read")
+        empty = "the server accepted the request without an answer"
+        why = empty if told.body is None else "the answer could not be read"
+        self.calls.unreadable(stream.call, told.body, why)
         if self.current(told.stream, told.connection) is not None:
             self._finish(stream, linger=True)
 
@@ -215,6 +214,8 @@ class Streams(Upgrading):
             return
         self._account(stream, at)
         call = stream.call
+        if call is not None and clean and not stream.resumed and not call.was_taken:
+            stream.unreadable = True  # whatever came of it is no answer, and it is complete
         if call is None:
             stream.move(StreamStep.CUT)
             self._get(stream, self._delay(stream))

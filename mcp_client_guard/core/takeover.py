@@ -12,8 +12,8 @@ from .heritage import PROCESS_DIED, Heritage, OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
-from .moves import Moves
 from .outcomes import deadline_timer
+from .own import OwnRequests
 from .report import SessionLost
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
@@ -28,7 +28,7 @@ _TRY_LATER = frozenset({408, 425, 429})
 
 
 @define(eq=False, repr=False)
-class TakeOver(Moves):
+class TakeOver(OwnRequests):
     """Offers the old session to the server, and accounts for every call of the dead process."""
 
     heritage: Heritage | None

@@ -40,7 +40,8 @@ class Taking(TakeOver):
     def take(self, stream: Stream, message: JSON, *, direct: bool = False) -> Taken:
         """Deliver one message of the server's, if it is somebody's.
 
-        `direct`: it came in the answer to our own POST, where an error without an ID means that request.
+        `direct`: it came in the answer to our own POST, where an error with no ID of ours means that request
+        (the Python SDK refuses under the ID `server-error`, others under null).
         """
         if "method" not in message:
             return self._take_answer(stream, message, direct)
@@ -128,7 +129,8 @@ class Taking(TakeOver):
     def _take_answer(self, stream: Stream, message: JSON, direct: bool) -> Taken:
         answered = message.get("id")
         call = self._owing(stream, answered)
-        if call is None and answered is None and direct and "error" in message and stream.call is not None:
+        is_refusal = direct and "error" in message and not self.ledger.may_be_issued(answered)
+        if call is None and is_refusal and stream.call is not None:
             call = self._owing(stream, stream.call.wire_id)
         if call is None:
             if self.ledger.was_issued(answered):
@@ -167,7 +169,7 @@ class Taking(TakeOver):
         return call if is_ours else None
 
     def _complete(self, stream: Stream, call: Call, message: JSON) -> None:
-        if call.in_flight and call.own is None and self.suspects_answer(call, message):
+        if call.in_flight and self.doubts_answer(call, message, "an error that may mean a lost session"):
             call.suspected = True
         elif call.own not in (None, Own.HEIR):
             if call.in_flight:

@@ -243,7 +243,14 @@ class Driver:
     def reopened(self, session_id: str | None = "session-two", **changed: Any) -> list[Action]:
         """The same, but nothing is restored yet."""
         actions = self.sent("initialize").answer({**RESULT, **changed}, session_id=session_id)
-        return actions + self.sent("notifications/initialized").accept(status=202, events=False)
+        actions += self.sent("notifications/initialized").accept(status=202, events=False)
+        return actions + self.compared(session_id)
+
+    def compared(self, session_id: str | None = "session-two") -> list[Action]:
+        """The new session answers the ping that compares it with a suspected one, if there is one."""
+        ping = self.sent("ping")
+        is_due = ping.stream != -1 and ping.is_open and ping.order.headers.get("mcp-session-id") == session_id
+        return ping.answer({}) if is_due else []
 
     def listed(self, *tools: JSON) -> list[Action]:
         """The host has listed these tools."""

@@ -171,6 +171,7 @@ class Chaos:
         choices += [
             call.result(),
             call.error(),
+            call.error(-32600),
             [note("a"), peer.result()],
             {"jsonrpc": "2.0", "id": 10**6, "result": {}},
             note_of("subscriptions/acknowledged", {"notifications": HONOURED if b % 2 else {}}),
@@ -182,8 +183,8 @@ class Chaos:
         return self.said(choices[b % len(choices)])
 
     def said(self, message: Any) -> Any:
-        """An error that may mean a lost session: then its request did not run."""
-        if isinstance(message, dict) and "error" in message:
+        """An error under which nothing runs, if it means a lost session; that of `Peer.error` may have run."""
+        if isinstance(message, dict) and message.get("error", {}).get("code") == -32600:
             self.harmless.add(self.driver.orders[message["id"]].connection)
         return message
 
@@ -241,10 +242,13 @@ class Chaos:
         if peer is None or peer.connection in self.answered or not isinstance(peer.order, Post):
             return
         self.answered[peer.connection] = False
-        self.harmless.add(peer.connection)
+        code = [-32000, -32001, -32600][b // 3 % 3]
         if b % 3 == 2 and "id" in peer.order.message:
-            peer.answer_error([-32000, -32001, -32600][b // 3 % 3])
+            if code == -32600:
+                self.harmless.add(peer.connection)
+            peer.answer_error(code)
         else:
+            self.harmless.add(peer.connection)
             peer.refuse([404, 400][b % 2])
 
     def hook(self, b: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from mcp_client_guard.core.classify import Ran, Ruling, SessionWord, code_of, is_suspect_answer, rule_on
 
@@ -81,3 +82,38 @@ def test_the_codes_of_dead_sessions_are_suspect(code: int) -> None:
 @pytest.mark.parametrize("code", [-32601, -32602, -32603, -32700, 0, None])
 def test_other_answers_are_not(code: int | None) -> None:
     assert not is_suspect_answer(body_with(code))
+
+
+def answer_with(code: int) -> Any:
+    return {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}
+
+
+@pytest.mark.parametrize("session_sent", [True, False])
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+@pytest.mark.parametrize(
+    ("body", "ruling"),
+    [
+        ({"jsonrpc": "2.0", "id": 1, "result": {"isError": True}}, Ruling(Ran.ANSWERED)),
+        (answer_with(-32600), Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.NO)),
+        (answer_with(32600), Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.NO)),
+        (answer_with(-32000), Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.MAYBE)),
+        (answer_with(-32001), Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.MAYBE)),
+        (answer_with(-32603), Ruling(Ran.ANSWERED)),
+        (None, Ruling(Ran.MAYBE, SessionWord.ASK, Ran.MAYBE)),
+        ("<html>", Ruling(Ran.MAYBE, SessionWord.ASK, Ran.MAYBE)),
+        ({"error": {"code": -32001}}, Ruling(Ran.MAYBE, SessionWord.ASK, Ran.MAYBE)),
+        ({"jsonrpc": "2.0", "id": 1, "result": "x"}, Ruling(Ran.MAYBE, SessionWord.ASK, Ran.MAYBE)),
+    ],
+)
+def test_what_comes_with_200_is_an_answer_or_has_the_session_asked(
+    status: int, body: Any, ruling: Ruling, session_sent: bool
+) -> None:
+    asked = ruling.session if session_sent else SessionWord.ALIVE
+    assert rule_on(status, body, session_sent=session_sent) == evolve(ruling, session=asked)
+
+
+@pytest.mark.parametrize("body", [None, answer_with(-32603), {"detail": "odd"}])
+def test_the_predicate_is_asked_of_what_is_no_result(body: Any) -> None:
+    assert rule_on(200, body, session_sent=True, is_session_lost=lambda s, b: True).session is SessionWord.GONE
+    result = {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert rule_on(200, result, session_sent=True, is_session_lost=lambda s, b: True) == Ruling(Ran.ANSWERED)

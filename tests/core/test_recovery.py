@@ -180,7 +180,7 @@ def test_a_ping_refused_alike_opens_another_session_beside_it_and_only_then_give
     assert not reports(actions, SessionLost)
     actions = driver.reinitialized(tools=[LOOK])
     assert reports(actions, SessionLost)
-    assert methods(actions) == ["notifications/initialized", "tools/list", "tools/call"]
+    assert methods(actions) == ["notifications/initialized", "ping", "tools/list", "tools/call"]
     assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]
 
 
@@ -230,11 +230,11 @@ def test_a_server_that_says_so_with_200_to_everything_has_lost_the_session(drive
     first, second, late = driver.call("a"), driver.call("b"), driver.call("c")
     for call in (first, second):
         call.accept(events=events)
-        call.event(None, call.error(-32001)) if events else call.body(call.error(-32001))
-    driver.sent("ping").answer_error(-32001)
+        call.event(None, call.error(-32600)) if events else call.body(call.error(-32600))
+    driver.sent("ping").answer_error(-32600)
     actions = driver.reinitialized()
     assert methods(actions).count("tools/call") == 2
-    assert methods(late.answer_error(-32001)) == ["tools/call"], "it is what the old session says to everything"
+    assert methods(late.answer_error(-32600)) == ["tools/call"], "it is what the old session says to everything"
 
 
 def test_another_error_of_the_old_session_is_the_answer_of_a_call_that_ran(driver: Driver) -> None:

@@ -162,18 +162,29 @@ DID_NOT_RUN = {
     "401--32001": Death(401, rpc(-32001), JSON),
     "409--32000": Death(409, rpc(-32000), JSON),
     "410-empty": Death(410),
-    "200--32001": Death(200, echoes=-32001),
-    "200--32000": Death(200, echoes=-32000),
     "200--32600": Death(200, echoes=-32600),
-    "200-events": Death(200, echoes=-32001, by_events=True),
+    "200-events": Death(200, echoes=-32600, by_events=True),
+    "200-server-error": Death(200, json.dumps(error("server-error", -32600, "Session not found")).encode(), JSON),
 }
 """A request that draws these, as a ping does, did not run."""
 MAY_HAVE_RUN = {
     "500-empty": Death(500),
     "500--32000": Death(500, rpc(-32000), JSON),
     "502-html": Death(502, b"<html>Bad Gateway</html>", HTML),
+    "200--32001": Death(200, echoes=-32001),
+    "200--32000": Death(200, echoes=-32000),
+    "200-null": Death(200, rpc(-32000), JSON),
+    "200-events--32001": Death(200, echoes=-32001, by_events=True),
+    "200-html": Death(200, b"<html>Session expired</html>", HTML),
+    "200-empty": Death(200),
+    "204": Death(204),
+    "200-detail": Death(200, b'{"detail": "Session not found"}', JSON),
+    "200-error-text": Death(200, b'{"error": "Session not found"}', JSON),
+    "200-neither": Death(200, rpc(None), JSON),
+    "200-no-event": Death(200, b"", "text/event-stream"),
+    "200-no-message": Death(200, b"data: Session expired\n\n", "text/event-stream"),
 }
-"""The server may have fallen over the request itself."""
+"""The server may have fallen over the request itself; or a gateway, once the request had gone through."""
 BUSY = {"503-empty": Death(503), "503--32000": Death(503, rpc(-32000), JSON)}
 """A proxy may say so after the tool ran."""
 
@@ -242,6 +253,42 @@ async def test_a_server_of_an_odd_word_is_understood_by_a_predicate(playing: Pla
         assert not server.sent("POST", "ping"), "nobody needs to be asked"
     assert said[0] == (418, {"state": "evicted"})
     assert mcp.ran == {"charge 1": 1}
+
+
+async def test_a_call_that_ran_before_its_gateway_lost_the_server_is_not_sent_again(playing: Playing) -> None:
+    """What the gateway says to a ping is what it said to the call, and another session can be opened."""
+
+    async def call(request: Request, reply: Reply) -> None:
+        mcp.run(request)
+        mcp.forget()
+        await mcp.dead(request, reply)
+
+    mcp = Sessions(Death(200, echoes=-32000))
+    mcp.on_call = call
+    async with playing(mcp) as (server, host):
+        assert (await host.call("charge", n=1)).doubt is not None
+        assert initializes(server) == 2
+    assert mcp.ran == {"charge 1": 1}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_server_that_refuses_every_ping_has_lost_no_session(playing: Playing, status: int) -> None:
+    """A call that ran and failed runs once, and is told what the server said; only the first costs a session."""
+    refuses = Death(status, echoes=-32000)
+
+    async def call(request: Request, reply: Reply) -> None:
+        mcp.run(request)
+        await refuses(request, reply)
+
+    async def other(request: Request, reply: Reply) -> None:
+        await (refuses if request.rpc_method == "ping" else mcp.other)(request, reply)
+
+    mcp = Sessions(Death(404), call=call, other=other)
+    async with playing(mcp) as (server, host):
+        for n in (1, 2):
+            assert (await host.call("charge", n=n)).code == -32000
+        assert initializes(server) == 2
+    assert mcp.ran == {"charge 1": 1, "charge 2": 1}
 
 
 @pytest.mark.parametrize("status", [400, 401, 409, 500])
@@ -316,7 +363,7 @@ async def test_a_call_whose_stream_is_cut_by_the_restart_is_in_doubt_and_ran_onc
 # --- the next session -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("death", ["404-empty", "404--32001", "400--32000", "200--32001"])
+@pytest.mark.parametrize("death", ["404-empty", "404--32001", "400--32000", "200--32600"])
 async def test_a_server_that_forgets_each_session_at_once_is_left_alone(playing: Playing, death: str) -> None:
     """B is dead as soon as it is opened, and C, and D: that ends, with nothing run, and with a clear word."""
     mcp = Sessions(DID_NOT_RUN[death])
@@ -414,7 +461,7 @@ class Gathering(Sessions):
 
 
 @pytest.mark.parametrize(
-    "death", ["404-empty", "404--32600", "400--32000", "401-empty", "200--32001", "200-events"]
+    "death", ["404-empty", "404--32600", "400--32000", "401-empty", "200--32600", "200-events"]
 )
 async def test_a_stampede_of_refused_calls_opens_one_session(playing: Playing, death: str) -> None:
     mcp = Gathering(20, DID_NOT_RUN[death], DID_NOT_RUN[death])

@@ -1,0 +1,364 @@
+"""Sessions that die with status 200, and answers that only look so: what is no answer has the session asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Action, Post, TimerKind
+from mcp_client_guard.core.inputs import UNREADABLE
+from mcp_client_guard.core.model import JSON, Outcome
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import CallSettled, SessionLost
+from mcp_client_guard.core.state import SessionState
+from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, reports
+
+LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}
+
+Said = Callable[[Peer], Any]
+NO_ANSWERS: dict[str, Said] = {
+    "nothing": lambda _: None,
+    "HTML": lambda _: UNREADABLE,
+    "a detail": lambda _: {"detail": "Session not found"},
+    "an error that is a text": lambda _: {"error": "Session not found"},
+    "a code that is a text": lambda call: {"jsonrpc": "2.0", "id": call.stream, "error": {"code": "-32001"}},
+    "neither result nor error": lambda call: {"jsonrpc": "2.0", "id": call.stream},
+    "a text": lambda _: "gone",
+    "no message of a batch": lambda _: [{"detail": "Session not found"}],
+}
+"""None of these is an answer that could be read."""
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver().opened()
+    driver.listed(LOOK)
+    return driver
+
+
+def posted(actions: list[Action], method: str | None = None) -> list[Post]:
+    return [p for p in of(actions, Post) if method in (None, p.message.get("method"))]
+
+
+def methods(actions: list[Action]) -> list[str]:
+    return [p.message.get("method", "response") for p in of(actions, Post)]
+
+
+def state(driver: Driver) -> SessionState:
+    return driver.machine.session.state
+
+
+def says(peer: Peer, said: Any, *, events: bool = False) -> list[Action]:
+    """All of the answer with 200; as events, a body of None is a stream without any."""
+    actions = peer.accept(events=events)
+    if not events:
+        return actions + peer.body(said)
+    if said is not None:
+        actions += peer.event(None, b"<html>" if said is UNREADABLE else said)
+    actions += peer.end() if peer.is_open else []
+    if peer.driver.is_set(TimerKind.ANSWER, peer.stream):
+        actions += peer.driver.elapse(TimerKind.ANSWER, peer.stream)
+    return actions
+
+
+@pytest.mark.parametrize("events", [True, False])
+@pytest.mark.parametrize("said", NO_ANSWERS.values(), ids=NO_ANSWERS)
+def test_what_is_no_answer_leaves_the_call_in_doubt_and_the_session_alone_that_answers_a_ping(
+    driver: Driver, said: Said, events: bool
+) -> None:
+    call = driver.call()
+    actions = says(call, said(call), events=events)
+    assert methods(actions) == ["ping"]
+    assert delivered(actions) == []
+    actions = driver.sent("ping").answer({})
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert state(driver) is SessionState.LIVE
+    assert not posted(actions)
+
+
+@pytest.mark.parametrize("events", [True, False])
+@pytest.mark.parametrize("said", NO_ANSWERS.values(), ids=NO_ANSWERS)
+def test_where_a_ping_draws_the_like_another_session_is_opened_and_only_what_may_be_is_sent_again(
+    driver: Driver, said: Said, events: bool
+) -> None:
+    charge, look = driver.call("charge"), driver.call("look")
+    for call in (charge, look):
+        says(call, said(call), events=events)
+    ping = driver.sent("ping")
+    assert methods(says(ping, said(ping))) == ["initialize"]
+    actions = driver.reinitialized(tools=[LOOK])
+    assert len(reports(actions, SessionLost)) == 1
+    assert [p.message["params"]["name"] for p in posted(actions, "tools/call")] == ["look"]
+    assert outcomes(actions) == [Outcome.IN_DOUBT, Outcome.RESENT]
+    assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [look.host_id]
+
+
+def test_a_safe_call_whose_answer_cannot_be_read_is_sent_again_in_a_session_that_lives(driver: Driver) -> None:
+    says(driver.call("look"), UNREADABLE)
+    (post,) = posted(driver.sent("ping").answer({}))
+    actions = says(driver.peer(post.stream), UNREADABLE)
+    assert "ping" not in methods(actions), "it is what this server says to this call: the session is known to live"
+
+
+@pytest.mark.parametrize("how", ["cut", "timeout", "another word"])
+def test_a_ping_that_is_lost_says_nothing_of_the_session(driver: Driver, how: str) -> None:
+    says(driver.call(), UNREADABLE)
+    ping = driver.sent("ping")
+    if how == "another word":
+        actions = ping.refuse(400)
+    else:
+        actions = ping.cut() if how == "cut" else driver.elapse(TimerKind.DEADLINE, ping.stream)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert state(driver) is SessionState.LIVE
+
+
+@pytest.mark.parametrize("sign", ["priming", "progress", "log"])
+def test_a_stream_that_ends_after_a_sign_of_life_says_nothing_of_the_session(driver: Driver, sign: str) -> None:
+    call = driver.call()
+    call.accept()
+    if sign != "priming":
+        call.event(None, call.progress(1) if sign == "progress" else note("working"))
+        actions = call.end()
+        assert outcomes(actions) == [Outcome.IN_DOUBT]
+    else:
+        call.event("p")
+        actions = call.end()
+    assert "ping" not in methods(actions)
+
+
+def test_nor_does_one_that_is_cut(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    actions = call.cut()
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not posted(actions)
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel", "close"])
+def test_who_must_have_an_answer_at_once_is_told_that_it_is_in_doubt(driver: Driver, how: str) -> None:
+    call = driver.call("look")
+    says(call, UNREADABLE)
+    if how == "deadline":
+        actions = driver.elapse(TimerKind.DEADLINE, call.stream)
+    else:
+        actions = driver.cancel(call) if how == "cancel" else driver.close()
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not posted(actions, "tools/call")
+
+
+def test_a_question_of_the_hook_s_that_is_answered_so_may_have_run() -> None:
+    driver = Driver(has_hook=True).opened()
+    peer = driver.hook_asks("tools/call", {"name": "refund"})
+    assert outcomes(says(peer, UNREADABLE)) == [Outcome.IN_DOUBT]
+
+
+def test_without_a_session_nothing_is_asked() -> None:
+    driver = Driver().opened(session_id=None)
+    actions = says(driver.call(), UNREADABLE)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not posted(actions)
+
+
+# Errors under an ID that is none of ours.
+
+
+@pytest.mark.parametrize("events", [True, False])
+@pytest.mark.parametrize("name", [None, "server-error", ""])
+def test_an_error_under_no_id_of_ours_is_what_the_server_says_to_this_request(
+    driver: Driver, name: str | None, events: bool
+) -> None:
+    call = driver.call()
+    refusal = {"jsonrpc": "2.0", "id": name, "error": {"code": -32600, "message": "Session not found"}}
+    assert methods(says(call, refusal, events=events)) == ["ping"]
+    ping = driver.sent("ping")
+    assert methods(says(ping, refusal)) == ["initialize"]
+    actions = driver.reinitialized(tools=[LOOK])
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]
+
+
+def test_it_is_an_answer_where_its_code_is_no_word_of_lost_sessions(driver: Driver) -> None:
+    call = driver.call()
+    actions = says(call, {"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32602, "message": "no"}})
+    assert [(m["id"], m["error"]["code"]) for m in delivered(actions)] == [(call.host_id, -32602)]
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+# -32000 and -32001: said of dead sessions, and of calls that were running.
+
+
+@pytest.mark.parametrize("events", [True, False])
+@pytest.mark.parametrize("code", [-32000, -32001])
+def test_a_connection_closed_or_a_time_out_may_have_run_also_where_the_session_is_gone(
+    driver: Driver, code: int, events: bool
+) -> None:
+    charge, look = driver.call("charge"), driver.call("look")
+    for call in (charge, look):
+        says(call, call.error(code), events=events)
+    driver.sent("ping").answer_error(code)
+    actions = driver.reinitialized(tools=[LOOK])
+    assert outcomes(actions) == [Outcome.IN_DOUBT, Outcome.RESENT]
+    assert [p.message["params"]["name"] for p in posted(actions, "tools/call")] == ["look"]
+
+
+def test_the_hook_is_asked_about_it() -> None:
+    driver = Driver(has_hook=True).opened()
+    call = driver.call()
+    call.answer_error(-32000)
+    driver.sent("ping").answer_error(-32000)
+    assert not delivered(driver.sent("initialize").answer({}))
+    assert not [r for r in reports(driver.log, CallSettled) if r.method == "tools/call"]
+
+
+# Servers that refuse every ping.
+
+
+def refuses(peer: Peer, status: int) -> list[Action]:
+    return peer.answer_error(-32000) if status == 200 else peer.refuse(status)
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+def test_what_the_new_session_says_to_a_ping_too_was_an_answer_in_the_old_one(driver: Driver, status: int) -> None:
+    call = driver.call()
+    refuses(call, status)
+    refuses(driver.sent("ping"), status)
+    driver.sent("initialize").answer({"capabilities": {"tools": {}}}, session_id="session-two")
+    actions = driver.sent("notifications/initialized").accept(status=202, events=False)
+    assert methods(actions) == ["ping", "tools/list"]
+    driver.sent("tools/list").answer({"tools": [LOOK]})
+    assert state(driver) is SessionState.LIVE
+    actions = refuses(driver.sent("ping"), status)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert not posted(actions)
+
+    call = driver.call()
+    assert methods(refuses(call, status)) == ["tools/list"], "it is asked for something else from now on"
+    actions = driver.sent("tools/list").answer({"tools": []})
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert driver.machine.session.session_id == "session-two"
+
+    refuses(driver.call("look"), status)
+    assert methods(refuses(driver.sent("tools/list"), status)) == ["initialize"], "and that dies, too"
+
+
+def test_where_there_are_no_tools_to_ask_for_it_is_asked_by_ping_again(driver: Driver) -> None:
+    driver.call().refuse(400)
+    driver.sent("ping").refuse(400)
+    driver.sent("initialize").answer({}, session_id="session-two")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    assert outcomes(driver.sent("ping").refuse(400)) == [Outcome.COMPLETED]
+    driver.sent("tools/list").answer({})
+    assert methods(driver.call().refuse(400)) == ["ping"]
+
+
+@pytest.mark.parametrize("how", ["answered", "cut", "another word", "timeout"])
+def test_what_the_new_session_does_not_say_was_the_word_of_a_lost_one(driver: Driver, how: str) -> None:
+    driver.call().refuse(400)
+    driver.sent("ping").refuse(400)
+    driver.sent("initialize").answer({}, session_id="session-two")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    driver.sent("tools/list").answer({"tools": [LOOK]})
+    ping = driver.sent("ping")
+    if how == "answered":
+        actions = ping.answer({})
+    elif how == "timeout":
+        actions = driver.elapse(TimerKind.DEADLINE, ping.stream)
+    else:
+        actions = ping.cut() if how == "cut" else ping.refuse(500)
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert methods(actions) == ["tools/call"]
+
+
+@pytest.mark.parametrize("is_mute", [True, False])
+def test_a_refusal_that_comes_before_the_comparison_is_over_waits_for_it(driver: Driver, is_mute: bool) -> None:
+    first, late = driver.call("a"), driver.call("b")
+    first.refuse(400)
+    driver.sent("ping").refuse(400)
+    driver.sent("initialize").answer({}, session_id="session-two")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    driver.sent("tools/list").answer({"tools": [LOOK]})
+    assert not posted(late.refuse(400))
+    new = driver.call("c")
+    assert not posted(new.refuse(400)), "one ping at a time"
+    actions = driver.sent("ping").refuse(400) if is_mute else driver.compared()
+    assert methods(actions) == (["ping"] if is_mute else ["tools/call", "tools/call", "ping"])
+    assert outcomes(actions) == [Outcome.COMPLETED if is_mute else Outcome.NOT_EXECUTED] * 2
+    actions = driver.sent("ping").answer({})
+    assert [m["id"] for m in delivered(actions)] == [new.host_id]
+
+
+def test_a_suspect_that_is_cancelled_before_the_comparison_is_over_is_not_sent_again(driver: Driver) -> None:
+    call = driver.call()
+    call.refuse(400)
+    driver.sent("ping").refuse(400)
+    driver.sent("initialize").answer({}, session_id="session-two")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    driver.cancel(call)
+    assert not posted(driver.compared(), "tools/call")
+
+
+def test_a_new_session_that_is_lost_before_it_is_compared_is_replaced_in_turn(driver: Driver) -> None:
+    driver.call().refuse(400)
+    driver.sent("ping").refuse(400)
+    driver.sent("initialize").answer({}, session_id="session-two")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    assert methods(driver.sent("ping").refuse(404)) == ["initialize"]
+    actions = driver.reinitialized("session-three", tools=[LOOK])
+    assert methods(actions).count("tools/call") == 1
+
+
+# The predicate.
+
+
+def odd(status: int, body: Any) -> bool:
+    """Reads the prose: of a result it would say the same."""
+    return "expired" in str(body)
+
+
+@pytest.mark.parametrize("events", [True, False])
+@pytest.mark.parametrize("code", [-32603, -32000, 17])
+def test_the_user_s_predicate_is_asked_of_an_error_with_200(code: int, events: bool) -> None:
+    driver = Driver(GuardPolicy(is_session_lost=odd)).opened()
+    call = driver.call()
+    said = {"jsonrpc": "2.0", "id": call.stream, "error": {"code": code, "message": "Session expired"}}
+    actions = says(call, said, events=events)
+    assert methods(actions) == ["initialize"], "at its word: there is no ping"
+    assert outcomes(driver.reinitialized()) == [Outcome.NOT_EXECUTED]
+    assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]
+
+
+def test_and_of_what_is_no_answer() -> None:
+    driver = Driver(GuardPolicy(is_session_lost=odd)).opened()
+    assert methods(says(driver.call(), {"detail": "Session expired"})) == ["initialize"]
+
+
+@pytest.mark.parametrize("result", [{"content": [{"type": "text", "text": "expired"}], "isError": True}, {}])
+def test_but_never_of_a_result(result: JSON) -> None:
+    asked: list[Any] = []
+    driver = Driver(GuardPolicy(is_session_lost=lambda *said: not asked.append(said))).opened()
+    asked.clear()
+    assert outcomes(driver.call().answer(result)) == [Outcome.COMPLETED]
+    assert asked == []
+
+
+def test_what_it_says_of_a_ping_counts_too() -> None:
+    driver = Driver(GuardPolicy(is_session_lost=odd)).opened()
+    driver.call().accept(events=False)
+    driver.call("b").refuse(400)
+    ping = driver.sent("ping")
+    said = {"jsonrpc": "2.0", "id": ping.stream, "error": {"code": -32603, "message": "Session expired"}}
+    assert methods(says(ping, said)) == ["initialize"]
+
+
+def test_a_call_that_was_taken_may_have_run_whatever_it_says() -> None:
+    driver = Driver(GuardPolicy(is_session_lost=odd)).opened()
+    call = driver.call()
+    call.accept()
+    call.event(None, call.progress(1))
+    actions = call.event(None, {"jsonrpc": "2.0", "id": call.stream, "error": {"code": 1, "message": "expired"}})
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert methods(actions) == ["initialize"]
