@@ -1,4 +1,10 @@
-"""Requests of the server's: asked of the host once, answered from what it said when they are replayed."""
+"""Requests of the server's: asked of the host once, answered from what it said when they are replayed.
+
+The same ID and the same text are no sign of a replay: servers count their requests per stream, or from 1 again
+once they were restarted. So a question is one that was asked before only if its event says so, by its ID; or if it
+comes without one where events may be replayed, on a stream that was resumed. Anything else is asked of the host:
+what it has accepted once, it has not accepted twice.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,9 @@ from json import dumps
 
 from attrs import define, field
 
+from .ledger import Own
 from .model import DIGEST_SIZE, JSON, ServerAnswered
+from .stream import Stream
 
 _KEPT = 1024
 
@@ -22,28 +30,40 @@ class Question:
     digest: bytes
     number: int | None = None
     """What the host knows it by; None if it was an earlier process that was asked."""
+    stream: int | None = None
+    """On which it came; None if to an earlier process."""
+    event_id: str | None = field(default=None, repr=False)
     answer: JSON | None = field(default=None, repr=False)
     """The host's, less its ID."""
+
+    def is_replayed_on(self, stream: Stream, event_id: str | None) -> bool:
+        """Whether one that looks the same, and came on this stream in this event, is this one come again."""
+        if self.stream is None:
+            return stream.resumed and (stream.call is None or stream.call.own is Own.HEIR)
+        if self.event_id is not None and event_id is not None:
+            return self.event_id == event_id
+        return stream.resumed or (self.answer is None and self.stream == stream.number)
 
 
 @define(eq=False, repr=False)
 class Asked:
     """Server's IDs to ours and back: an ID of ours names one question of one session, and no other (S13)."""
 
-    _by_id: dict[str, Question] = field(factory=dict, init=False)
-    """The newest of each of the server's IDs."""
+    _known: list[Question] = field(factory=list, init=False)
+    """Oldest first."""
     _open: dict[int, Question] = field(factory=dict, init=False)
     """Those that the host has not answered, by number."""
 
-    def seen(self, message: JSON, incarnation: int) -> Question | None:
+    def seen(self, message: JSON, incarnation: int, stream: Stream, event_id: str | None) -> Question | None:
         """The question that this request of the server's repeats."""
-        question = self._by_id.get(_canonical(message["id"]))
-        same = question is not None and question.incarnation == incarnation and question.digest == _digest(message)
-        return question if same else None
+        digest = _digest(message)
+        alike = [q for q in self._of(message["id"], incarnation) if q.digest == digest]
+        return next((q for q in reversed(alike) if q.is_replayed_on(stream, event_id)), None)
 
-    def ask(self, message: JSON, incarnation: int, number: int) -> None:
+    def ask(self, message: JSON, incarnation: int, number: int, stream: Stream, event_id: str | None) -> None:
         """Take down a new question, which the host is asked under this number."""
-        question = Question(message["id"], incarnation, _digest(message), number)
+        digest = _digest(message)
+        question = Question(message["id"], incarnation, digest, number, stream.number, event_id)
         self._open[number] = question
         if len(self._open) > _KEPT:
             del self._open[next(iter(self._open))]
@@ -57,25 +77,29 @@ class Asked:
             question.answer = {k: v for k, v in message.items() if k != "id"}
         return question
 
-    def number_of(self, request_id: object, incarnation: int) -> int | None:
+    def number_of(self, request_id: object, incarnation: int, stream: Stream) -> int | None:
         """The number under which the host was asked what the server calls this in this session, if it was."""
-        question = self._by_id.get(_canonical(request_id))
-        return question.number if question is not None and question.incarnation == incarnation else None
+        known = self._of(request_id, incarnation)
+        here = [q for q in known if q.stream == stream.number]
+        question = next(reversed(here or known), None)
+        return None if question is None else question.number
 
     def restore(self, answers: tuple[ServerAnswered, ...]) -> None:
         """What an earlier process has answered in this session."""
         for known in answers:
-            self._remember(Question(known.request_id, known.incarnation, known.digest, None, known.answer))
+            self._remember(Question(known.request_id, known.incarnation, known.digest, answer=known.answer))
 
     def record_of(self, question: Question) -> ServerAnswered:
         return ServerAnswered(question.incarnation, question.request_id, question.digest, question.answer or {})
 
+    def _of(self, request_id: object, incarnation: int) -> list[Question]:
+        name = _canonical(request_id)
+        return [q for q in self._known if q.incarnation == incarnation and _canonical(q.request_id) == name]
+
     def _remember(self, question: Question) -> None:
-        name = _canonical(question.request_id)
-        self._by_id.pop(name, None)
-        self._by_id[name] = question
-        if len(self._by_id) > _KEPT:
-            del self._by_id[next(iter(self._by_id))]
+        self._known.append(question)
+        if len(self._known) > _KEPT:
+            del self._known[0]
 
 
 def _canonical(request_id: object) -> str:

@@ -72,8 +72,9 @@ class Placing(Registry):
             self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.witness_timeout))
 
     def _take_all(self, stream: Stream, event: EventReceived, messages: tuple[JSON, ...]) -> None:
+        event_id = event.event_id if stream.trail.identifies else None
         for message in messages:
-            taken = self.calls.take(stream, message, direct=not stream.resumed)
+            taken = self.calls.take(stream, message, direct=not stream.resumed, event_id=event_id)
             if stream.doubtful and taken is Taken.ORPHAN and stream.state is StreamState.OPEN:
                 self._break(stream, "a message that belongs to no request of this session", event)
                 return

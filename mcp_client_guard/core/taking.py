@@ -37,9 +37,10 @@ _DELIVERED = Taken.DELIVERED  # on Python 3.11 too slow to look up for every eve
 class Taking(TakeOver):
     """Takes what comes on any stream."""
 
-    def take(self, stream: Stream, message: JSON, *, direct: bool = False) -> Taken:
+    def take(self, stream: Stream, message: JSON, *, direct: bool = False, event_id: str | None = None) -> Taken:
         """Deliver one message of the server's, if it is somebody's.
 
+        `event_id`: of the event that carried it, where that identifies anything.
         `direct`: it came in the answer to our own POST, where an error with no ID of ours means that request
         (the Python SDK refuses under the ID `server-error`, others under null).
         """
@@ -56,11 +57,11 @@ class Taking(TakeOver):
                 return self._take_listened(stream, stream.call, message)
             if message["method"] == "notifications/cancelled":
                 return self._take_cancel(stream, message)
-        elif not self._asks_host(message):
+        elif not self._asks_host(stream, message, event_id):
             return Taken.LATE
         else:
             number = self.ledger.new_wire_id()
-            self.asked.ask(message, self.session.incarnation, number)
+            self.asked.ask(message, self.session.incarnation, number, stream, event_id)
             stream.asked[number] = stream.trail.newest_number
             message = {**message, "id": number}
         self.streams.deliver(stream, message)
@@ -73,9 +74,9 @@ class Taking(TakeOver):
             return False
         return call.incarnation < self.session.incarnation and call.method != "initialize"
 
-    def _asks_host(self, message: JSON) -> bool:
+    def _asks_host(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
         """Whether the host is to be asked; if it was already, what it said is sent again."""
-        question = self.asked.seen(message, self.session.incarnation)
+        question = self.asked.seen(message, self.session.incarnation, stream, event_id)
         if question is None:
             return True
         if question.answer is not None:
@@ -86,7 +87,7 @@ class Taking(TakeOver):
     def _take_cancel(self, stream: Stream, message: JSON) -> Taken:
         """The server has no more use for what it asked: the host knows that by another number."""
         params = message.get("params") or {}
-        number = self.asked.number_of(params.get("requestId"), self.session.incarnation)
+        number = self.asked.number_of(params.get("requestId"), self.session.incarnation, stream)
         if number is None:
             return Taken.LATE
         self.streams.deliver(stream, {**message, "params": {**params, "requestId": number}})

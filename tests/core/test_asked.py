@@ -11,6 +11,8 @@ from mcp_client_guard.core.actions import Action, Post, Save
 from mcp_client_guard.core.asked import Asked
 from mcp_client_guard.core.model import JSON, CursorMoved, ServerAnswered
 from mcp_client_guard.core.report import NotificationLost
+from mcp_client_guard.core.stream import Stream, StreamKind
+from mcp_client_guard.core.trail import Trail
 from tests.core.driver import Driver, Peer, delivered, of, records, reports
 from tests.core.scenes import Process, prove
 
@@ -48,15 +50,85 @@ def test_the_host_is_asked_under_a_number_of_ours_and_answers_under_the_server_s
     assert not post.for_request
 
 
-def test_a_replayed_question_is_answered_from_what_the_host_said(driver: Driver) -> None:
+def resumed(call: Peer) -> Peer:
+    """A stream that was cut, and proven to be the same."""
+    call.stream_up("w")
+    call.resumed()
+    call.event("w", call.progress(1))
+    return call
+
+
+def test_a_question_that_comes_again_while_the_host_thinks_about_it_is_not_asked_twice(driver: Driver) -> None:
     call = driver.call().stream_up("1")
-    (number,) = asks(call, event_id=None)
-    assert asks(call, event_id=None) == []  # while the host thinks about it
+    asks(call, event_id=None)
+    assert asks(call, event_id=None) == []
+
+
+@pytest.mark.parametrize("event_id", ["q", None])
+def test_a_replayed_question_is_answered_from_what_the_host_said(driver: Driver, event_id: str | None) -> None:
+    """Servers replay on one stream what they sent on another."""
+    (number,) = asks(driver.call().stream_up("1"), event_id=None)
+    other = resumed(driver.call("other"))
+    assert not delivered(other.event(event_id, question()))  # while the host thinks about it
     answer(driver, number)
-    actions = call.event(None, question())
+    actions = other.event(event_id and "r", question())
     assert not delivered(actions)
     (post,) = of(actions, Post)
     assert post.message == {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}}
+
+
+def test_so_is_one_whose_event_says_that_it_is_the_same(driver: Driver) -> None:
+    one, two = driver.call(cents=1).stream_up("1"), driver.call(cents=2)
+    (first,) = asks(one, event_id="q")
+    answer(driver, first)
+    driver.machine._streams.index.clear()  # it is too long ago
+    two.accept()
+    (post,) = of(two.event("q", question()), Post)
+    assert post.message["id"] == 1
+
+
+@pytest.mark.parametrize("event_id", ["q", None])
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_the_same_id_and_text_on_another_stream_is_another_question(
+    driver: Driver, is_answered: bool, event_id: str | None
+) -> None:
+    """The server counts them per stream: what the host has accepted for one call it has not for the next."""
+    one, two = driver.call(cents=1).stream_up("1"), driver.call(cents=2)
+    two.accept()
+    (first,) = asks(one, event_id=event_id)
+    if is_answered:
+        answer(driver, first)
+    (second,) = asks(two, event_id="r" if event_id else None)
+    assert second != first
+    assert of(answer(driver, second), Post)
+
+
+def test_nor_is_it_a_replay_in_a_json_answer_or_on_a_stream_that_was_never_cut(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    (first,) = asks(call, event_id=None)
+    answer(driver, first)
+    (second,) = asks(call, event_id=None)
+    answer(driver, second)
+    other = driver.call("other")
+    other.accept(events=False)
+    assert len([m for m in delivered(other.body([question(), other.result()])) if "method" in m]) == 1
+
+
+def test_an_event_that_is_another_asks_another_question_on_a_resumed_stream_too(driver: Driver) -> None:
+    (first,) = asks(driver.call().stream_up("1"), event_id="q")
+    answer(driver, first)
+    (second,) = asks(resumed(driver.call("other")), event_id="r")
+    assert second != first
+
+
+def test_the_server_s_cancel_means_the_question_of_its_own_stream(driver: Driver) -> None:
+    one, two = driver.call(cents=1).stream_up("1"), driver.call(cents=2)
+    two.accept()
+    (first,) = asks(one, event_id=None)
+    (second,) = asks(two, event_id=None)
+    for stream, number in ((one, first), (two, second)):
+        (cancel,) = delivered(stream.event(None, cancel_of({"requestId": 1})))
+        assert cancel["params"]["requestId"] == number
 
 
 def test_an_answer_counts_once(driver: Driver) -> None:
@@ -146,6 +218,24 @@ def test_the_next_process_answers_what_the_dead_one_was_asked() -> None:
     assert not delivered(resumed.event(None, cancel_of({"requestId": 1})))
 
 
+def test_what_the_dead_process_was_asked_says_nothing_of_a_call_of_the_next() -> None:
+    """It has the session, and the server counts from 1 again in each stream."""
+    one = Process().connect()
+    one.opened()
+    call = one.call().stream_up("1", "2")
+    one.drain(10)
+    (number,) = asks(call, 1, "q")
+    answer(one, number)
+    two = one.process.killed().connect()
+    prove(two)
+    new = two.call(cents=2).stream_up("n1")
+    assert len(asks(new, 1, "n2")) == 1
+    new.resumed()
+    new.event("n1", new.progress(1))
+    new.event("n2", question(1))
+    assert len(asks(new, 1, "n3")) == 1
+
+
 def test_an_answer_is_on_disk_before_it_leaves(driver: Driver) -> None:
     """It may be a consent: a process that dies between the two must not have the user asked again."""
     call = driver.call().stream_up("1")
@@ -159,17 +249,17 @@ def test_an_answer_is_on_disk_before_it_leaves(driver: Driver) -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asked, "_KEPT", 2)
-    book = Asked()
+    book, stream = Asked(), Stream(7, StreamKind.CALL, Trail({}))
     for number in range(5):
-        book.ask(question(number), 1, 100 + number)
+        book.ask(question(number), 1, 100 + number, stream, None)
     assert book.answered({"id": 102}) is None
     assert book.answered({"id": 104}) is not None
-    assert book.number_of(0, 1) is None
-    assert book.number_of(4, 1) == 104
-    assert book.number_of(4, 2) is None
+    assert book.number_of(0, 1, stream) is None
+    assert book.number_of(4, 1, stream) == 104
+    assert book.number_of(4, 2, stream) is None
     known = tuple(ServerAnswered(1, f"r{n}", b"", {"result": {}}) for n in range(3))
     book.restore(known)
-    assert book.number_of(4, 1) is None
+    assert book.number_of(4, 1, stream) is None
 
 
 def stored_ids(actions: list[Action]) -> list[list[str | None]]:
