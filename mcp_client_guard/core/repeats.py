@@ -10,6 +10,7 @@ from .ledger import CONSENT, Call, arguments_digest, meta_of
 from .model import CallRepeated, ConsentSpent, OutcomeTold, Told
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
+from .rounds import goes_on_from
 from .shared import Doubt, Named
 
 
@@ -38,6 +39,8 @@ class Repeats(Outcomes):
             self._answer(call, error_answer(call.host_id, CODE_NAME_TAKEN, text))
         elif named.call is not None:
             self._join(call, named.call)
+        elif named.answer is not None and goes_on_from(call.params, named.answer):
+            return False
         elif named.answer is not None:
             self._answer(call, {"jsonrpc": "2.0", **named.answer})
             self.out.append(Save((CallRepeated(key),)))

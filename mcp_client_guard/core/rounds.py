@@ -45,6 +45,12 @@ def continuing_key(method: str, params: JSON) -> bytes | None:
     return _key(method, params, params.get(_STATE)) if goes_on else None
 
 
+def goes_on_from(params: JSON, answer: JSON) -> bool:
+    """Whether the same request with these parameters goes on where this answer to it has stopped."""
+    goes_on = continuing_key("", params)
+    return asks_for_input(answer) and goes_on is not None and goes_on == awaited_key("", params, answer)
+
+
 def _key(method: str, params: JSON, state: object) -> bytes:
     asked = {name: value for name, value in params.items() if name not in ("_meta", _RESPONSES, _STATE)}
     text = dumps([method, asked, state], sort_keys=True, separators=(",", ":"))

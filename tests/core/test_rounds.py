@@ -151,6 +151,48 @@ def test_the_first_that_asks_for_input_is_no_answer_that_a_name_stands_for() -> 
         assert delivered(late.actions)[0]["result"]["resultType"] == "complete"
 
 
+def test_the_next_process_goes_on_with_a_named_call_where_the_server_asked_for_input() -> None:
+    host = opened()
+    call(host, name="order-1").answer(asks())
+    host = host.process.killed().connect()
+    assert delivered(call(host, name="order-1").actions)[0]["result"] == asks(), "it still waits for the same"
+    second = go_on(host, name="order-1")
+    assert of(second.actions, Post)
+    second.answer(asks("two"))
+    host = host.process.killed().connect()
+    late = go_on(host, name="order-1")
+    assert delivered(late.actions)[0]["result"] == asks("two"), "it has stopped elsewhere since"
+    third = go_on(host, "two", name="order-1")
+    assert of(third.actions, Post)
+    assert outcomes(third.answer()) == [Outcome.COMPLETED]
+    assert not of(go_on(host, "two", name="order-1").actions, Post)
+
+
+@pytest.mark.parametrize("how", ["in flight", "in doubt"])
+def test_nor_is_it_sent_twice_there(how: str) -> None:
+    host = opened()
+    call(host, name="order-1").answer(asks())
+    host = host.process.killed().connect()
+    second = go_on(host, name="order-1")
+    second.accept()
+    if how == "in doubt":
+        second.cut()
+    assert not of(go_on(host, name="order-1").actions, Post)
+
+
+def test_a_named_call_goes_on_in_a_session_too() -> None:
+    """No revision with sessions has it; but a server that says so has not run the call."""
+    host = opened()
+    host.opened()
+    params = {"name": "charge", "arguments": {"cents": 5}, "_meta": {KEY: "order-1"}}
+    host.request("tools/call", params).answer(asks())
+    given = {"requestState": STATE, "inputResponses": {}}
+    second = host.request("tools/call", {**params, **given})
+    assert of(second.actions, Post)
+    assert outcomes(second.answer()) == [Outcome.COMPLETED]
+    assert not of(host.request("tools/call", {**params, **given}).actions, Post)
+
+
 def test_a_named_call_keeps_its_name_through_the_rounds() -> None:
     host = opened()
     call(host, name="order-1").answer(asks())
