@@ -214,7 +214,7 @@ class Streams(Upgrading):
             return
         self._account(stream, at)
         call = stream.call
-        if call is not None and clean and not stream.resumed and not call.was_taken:
+        if call is not None and clean and cursor is None and not (stream.resumed or call.was_taken):
             stream.unreadable = True  # whatever came of it is no answer, and it is complete
         if call is None:
             stream.move(StreamStep.CUT)

@@ -274,6 +274,9 @@ class World:
             fate.cut_blind = True
         fate.was_cut = True
         fate.peer.end() if clean else fate.peer.cut()
+        ping = self.driver.sent("ping")
+        if ping.stream != -1 and ping.is_open:
+            ping.answer({})  # asked for where a response was complete without anything
 
     def _cut(self, which: int, count: int) -> None:
         fate = self._pick(which)
