@@ -26,6 +26,7 @@ from mcp_client_guard.testing import (
 from .hosts import (
     STOPS_READING,
     Answer,
+    PlainHost,
     Playing,
     Streams,
     answer,
@@ -62,6 +63,40 @@ async def test_wire_ids_are_never_used_twice_in_a_session() -> None:
             await host.request("ping")
         ids = [r.rpc_id for r in server.sent("POST") if r.rpc_id is not None]
         assert len(set(ids)) == len(ids) == 11
+
+
+async def test_what_the_user_accepts_for_one_call_is_not_accepted_for_the_next() -> None:
+    """Both ask the same under the same ID, for the server counts its requests per stream."""
+    params = {"message": "Charge the card?", "requestedSchema": {"type": "object", "properties": {}}}
+    question = {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": params}
+    said: list[str] = []
+    answered = anyio.Event()
+
+    async def notify(request: Request, reply: Reply) -> None:
+        await reply.status(202)
+        if request.rpc_method is None:
+            said.append(request.json["result"]["action"])
+            answered.set()
+
+    async def call(request: Request, reply: Reply) -> None:
+        nonlocal answered
+        answered = anyio.Event()
+        await reply.open_sse()
+        await reply.event(question)
+        await answered.wait()
+        await reply.event(tool_result(request.rpc_id, said[-1]))
+        await reply.finish()
+
+    async def charged(host: PlainHost, action: str) -> str:
+        waiting = await host.post("tools/call", {"name": "charge"})
+        await host.until(lambda: [m for m in host.messages if "method" in m and "id" in m])
+        number = host.messages.pop()["id"]
+        await host.write.send({"jsonrpc": "2.0", "id": number, "result": {"action": action}})
+        return plain_answer((await host.until(lambda: host.answers_to(waiting)))[0]).text
+
+    async with plainly(ScriptedMcp(call=call, notify=notify)) as (_, host):
+        assert [await charged(host, action) for action in ("accept", "decline")] == ["accept", "decline"]
+    assert said == ["accept", "decline"]
 
 
 @pytest.mark.parametrize("token", [0, 1, "t", "", 2**60])
