@@ -41,7 +41,8 @@ class StoreOwnershipLost(StoreError):
 
 class StoreDamaged(StoreError):
     """The file is not a store of ours, is newer than this version, or is corrupt. It was left as it is:
-    move it away, or point `SQLiteStore` at another path."""
+    move it away, or point `SQLiteStore` at another path. Or it was removed or replaced while open: leave the
+    connections, and connect again."""
 
 
 class StoreWriteError(StoreError):

@@ -39,7 +39,8 @@ class Claim(Protocol):
             StoreWriteError: the disk is full or failed, or a row exists already; nothing was kept. (If it was
                 the flush that failed, and every write after it, the next process may find the records.)
             StoreOwnershipLost: released, or another owner has taken the key over; nothing was kept.
-            StoreDamaged: the file turned out to be corrupt; nothing was kept.
+            StoreDamaged: the file turned out to be corrupt, or was removed or replaced while open; nothing was
+                kept, nor will be until the key is released and claimed anew.
         """
         ...
 
@@ -64,7 +65,8 @@ class Store(Protocol):
         Raises:
             StoreInUse: a live owner holds the key, in this or another process. Raised at once.
             StoreDamaged: the file is foreign, newer than this version, or corrupt; it is left as it is.
-            StoreError: there is no such directory, or others may read the file.
+            StoreError: there is no such directory, or others may read the file; or it was open when this process
+                was forked.
             StoreWriteError: the disk is full or failed, so nothing could be promised.
         """
         ...
