@@ -114,3 +114,21 @@ async def test_a_hook_that_fails_is_an_answer(playing: Playing) -> None:
             assert (await host.call(n=2)).is_error
             failing.clear()
             assert await host.call(n=3) == Answer("done")
+
+
+async def test_a_refusal_of_which_it_makes_an_error_is_still_an_answer(playing: Playing) -> None:
+    async def raise_for_status(response: httpx2.Response) -> None:
+        response.raise_for_status()
+
+    mcp = Streams(events(answer()))
+    async with httpx2.AsyncClient(event_hooks={"response": [raise_for_status]}) as client:
+        async with playing(mcp, http_client=client) as (server, host):
+            assert await host.call(n=1) == Answer("done")
+            old, mcp.session = mcp.session, "session-B"
+
+            async def gone(request: Request, reply: Reply) -> None:
+                await (refuse(404) if request.session_id == old else events(answer()))(request, reply)
+
+            mcp.first = gone
+            assert await host.call(n=2) == Answer("done")
+            assert len(server.sent("POST", "initialize")) == 2
