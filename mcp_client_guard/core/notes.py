@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define
 
-from .actions import Report
+from .actions import Hangup, Report
 from .closing import Closing
 from .inputs import ConnectionLost, Refused
 from .report import NotificationLost
@@ -23,6 +23,7 @@ class Notes(Closing):
     def _note_refused(self, stream: Stream, told: Refused) -> None:
         later = told.status in (408, 425, 429) or told.status >= 500
         if later and stream.method == "response" and self._posts_note_again(stream, told.retry_after or 0.0):
+            self.out.append(Hangup(told.connection, linger=True))
             return  # the server waits for it
         self.out.append(Report(NotificationLost(stream.method, f"HTTP {told.status}")))
         self._finish(stream, linger=True)
