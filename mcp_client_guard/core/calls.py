@@ -18,12 +18,12 @@ from .ledger import (
     meta_of,
 )
 from .listening import is_listen
-from .model import JSON, AnswerDrained, CallSettled, Outcome
+from .model import JSON, AnswerDrained, CallSettled, Outcome, OutcomeTold, Told
 from .modern import dressed
 from .outcomes import deadline_timer
 from .report import NotificationLost
 from .rounds import continuing_key
-from .shared import Named
+from .shared import Doubt, Named
 from .state import SessionState, SessionStep
 from .tasks import ends_task
 
@@ -183,6 +183,7 @@ class Calls(Choosing):
         call = self.ledger.by_host_id(request_id)
         if call is None:
             self._join_no_more(request_id)
+            self._give_up_answers(request_id)
             return
         self._conclude(call)
         if not call.in_flight:
@@ -199,7 +200,7 @@ class Calls(Choosing):
     def _join_no_more(self, request_id: object) -> None:
         """What the joined call is answered with is not for this request, nor for another under its ID."""
         for host_id in [host_id for host_id in self.joins if host_id == request_id]:
-            self.joins.discard(host_id)
+            del self.joins[host_id]
             self.shared.leave(self.machine, host_id)
 
     def _conclude(self, call: Call) -> None:
@@ -279,14 +280,26 @@ class Calls(Choosing):
         why = f"its next sending could not be written ({reason})"
         self.out.append(Save((CallSettled(*call.previous, outcome, why),)))
 
-    def drained(self, call: Call, message: JSON) -> None:
-        """The host has taken the answer to this request."""
+    def drained(self, call: Call | str, message: JSON) -> None:
+        """The host has taken the answer to this request; or that of the call with this key, which it repeats."""
+        if isinstance(call, str):
+            self.out.append(Save((OutcomeTold(call, Told.CALLER),)))
+            return
         if call.untold:
             call.untold = False
             kept = self.policy.keep_results or call.named
             self.out.append(Save((AnswerDrained(call.incarnation, call.wire_id, kept),)))
         if ends_task(call.method, message):
             self.task_drained(call)
+
+    def _give_up_answers(self, host_id: object = None) -> None:
+        """The host leaves, or has cancelled this request, with the answer untaken: the first repeat gets that."""
+        for call, answer in self.streams.untaken():
+            answered = call.outcome in (Outcome.COMPLETED, Outcome.RECOVERED)
+            if host_id in (None, call.host_id) and call.untold and call.is_unsafe_call and answered:
+                call.untold = False
+                told = self._doubt_of(call, "its answer was not taken")
+                self.shared.doubt(call.digest, Doubt(call.call_key, told, self.clock.now, call.named, answer))
 
     # Other connections, and the user's hook.
 
@@ -321,6 +334,7 @@ class Calls(Choosing):
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
         self._end_trial(at_once=False)
+        self._give_up_answers()
         self.joins.clear()
         self.shared.leave(self.machine)
         for call in list(self._waiting.values()):
@@ -335,6 +349,5 @@ class Calls(Choosing):
                 continue
             ran = self._may_have_run(call)
             outcome = Outcome.IN_DOUBT if ran and not is_listen(call) else Outcome.CANCELLED
-            call.left = outcome is Outcome.IN_DOUBT and call.keeps_answer
             self._settle(call, outcome, "the host closed the connection" + ("" if ran else NEVER_SENT))
         self.session.move(SessionStep.CLOSED)

@@ -251,7 +251,9 @@ class Carrying(Streams):
         if timer.kind is not TimerKind.ENDPOINT:
             super().timer(timer, at)
         elif stream is not None:
-            self._carrier_failed(stream, "it brought no endpoint in time", final=self.calls.is_remembered)
+            # Where a server has moved to streamable HTTP without sessions, a GET may be silent for ever.
+            final = self.calls.is_remembered or self.calls.may_have_moved(200)
+            self._carrier_failed(stream, "it brought no endpoint in time", final=final)
 
     # What is posted beside it.
 
@@ -305,7 +307,7 @@ class Carrying(Streams):
         elif stream.carrier != self._carrier:
             self._give_up(stream, "the stream of its session was lost")
         else:
-            stream.accepted = True
+            stream.accepted = call.was_taken = True
             self._ping_accepted = self._ping_accepted or call.own is Own.PING
 
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool) -> None:

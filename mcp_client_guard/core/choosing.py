@@ -166,6 +166,8 @@ class Choosing(Taking):
     def speaks_stateless(self, version: str | None, info: JSON) -> None:
         super().speaks_stateless(version, info)
         if self.session.needs_none:
+            # Also where the host asks what was recovered before it sends anything else.
+            self._account_for_heirs("the host opened no session")
             self._end_trial()
             self._chose(Generation.STATELESS_HTTP, self._why)
 

@@ -17,8 +17,11 @@ from .model import Generation
 from .report import Connected
 from .restoring import Restoring
 
-_NO_LEGACY_STREAM = (400, 404, 405)
-"""To a GET without a session. 400 is streamable HTTP's (2025-11-25 transports, Session Management 2; measured)."""
+_NO_LEGACY_STREAM = (200, 400, 404, 405)
+"""To a GET without a session; 200 without an `endpoint`.
+
+400 is streamable HTTP's (2025-11-25 transports, Session Management 2; measured).
+"""
 
 
 @define(eq=False, repr=False)

@@ -31,7 +31,9 @@ def fits_header(event_id: str) -> bool:
         return False
     if any((c < " " and c != "\t") or c == "\x7f" for c in event_id):
         return False
-    return len(event_id.encode("utf-8", "replace")) <= MAX_EVENT_ID
+    if any("\ud800" <= c <= "\udfff" for c in event_id):
+        return False  # half a pair, from an escape in JSON: no bytes stand for it
+    return len(event_id.encode()) <= MAX_EVENT_ID
 
 
 def number_of(event_id: str) -> tuple[str, int] | None:

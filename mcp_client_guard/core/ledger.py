@@ -102,8 +102,6 @@ class Call:
     """Its outcome is settled, and is to be marked as told once the host has taken it."""
     heard: bool = False
     """A repeat that was joined to it has been told what became of it."""
-    left: bool = False
-    """Its host has left before it had an outcome: the next process is told of it."""
     outcome: Outcome | None = None
     cancelled: bool = False
 

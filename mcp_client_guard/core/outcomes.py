@@ -43,7 +43,7 @@ class Outcomes(ABC):
     machine: int
     """Names this connection among those under its key."""
     streams: Carrying = field(init=False)
-    joins: set[str | int] = field(factory=set, init=False)
+    joins: dict[str | int, str] = field(factory=dict, init=False)
     """Requests of this host's that wait for the answer to another call, which they repeat."""
 
     # Sending.
@@ -119,11 +119,11 @@ class Outcomes(ABC):
         as_result = self.policy.in_doubt_as == "result" and call.own is not Own.HOOK
         return in_doubt_answer(call, doubt, as_result=as_result)
 
-    def _answer(self, call: Call, answer: JSON) -> None:
-        """Hand an answer of the guard's own to whoever waits for this request."""
+    def _answer(self, call: Call, answer: JSON, *, of: str | None = None) -> None:
+        """Hand an answer to whoever waits for this request. `of`: the call key of the one it repeats."""
         answer = as_complete(answer) if call.stateless else answer
         if call.host_id is not None:
-            self._deliver({**answer, "id": call.host_id}, call)
+            self._deliver({**answer, "id": call.host_id}, of or call)
         self._answer_others(call, answer)
 
     def _answer_others(self, call: Call, answer: JSON) -> None:
@@ -142,9 +142,9 @@ class Outcomes(ABC):
 
     def deliver_joined(self, answer: JSON) -> None:
         """The call that a request of this host's repeats has its answer; it may have been cancelled meanwhile."""
-        if answer["id"] in self.joins:
-            self.joins.discard(answer["id"])
-            self._deliver(answer)
+        joined = self.joins.pop(answer["id"], None)
+        if joined is not None:
+            self._deliver(answer, joined)
 
     def _tell_joined(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None) -> None:
         """Nobody has told them yet: it was cancelled or closed here, or there is no host that it answers."""
@@ -164,7 +164,7 @@ class Outcomes(ABC):
             self.shared.open_round(call.continues)
         if not call.has_row:
             return
-        self._record(call, outcome, reason, answer, unheard=unheard)
+        self._record(call, outcome, reason, answer)
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
         if call.method == "initialize" and self.session.state is SessionState.INITIALIZING:
             if not opened:
@@ -186,12 +186,11 @@ class Outcomes(ABC):
             told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
             self.shared.name(call.call_key, Named(call.digest, None, outcome, answer, told))
 
-    def _record(
-        self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None, *, unheard: bool = False
-    ) -> None:
+    def _record(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         kept = {k: v for k, v in answer.items() if k != "id"} if answer and call.keeps_answer else None
-        joined = call.own is Own.HEIR and not unheard
-        call.untold = not joined and (kept is not None or call.own is Own.HEIR or call.left)
+        lost = outcome is Outcome.IN_DOUBT and call.keeps_answer
+        # Whoever waits for it is told; but that counts once the host has taken it.
+        call.untold = call.own is Own.HEIR or (call.own is None and (kept is not None or lost))
         told = Told.NOBODY if call.untold else Told.CALLER
         self.out.append(Save((CallSettled(call.incarnation, call.wire_id, outcome, reason, kept, told),)))
         self._report_settled(call, outcome, reason, answer)
@@ -229,7 +228,7 @@ class Outcomes(ABC):
         """The requests that wait for the session may go on, to whatever awaits them now."""
         ...
 
-    def _deliver(self, message: JSON, answered: Call | None = None) -> None:
+    def _deliver(self, message: JSON, answered: Call | str | None = None) -> None:
         self.streams.deliver(None, message, answered)
 
 

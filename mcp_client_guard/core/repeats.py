@@ -7,7 +7,7 @@ from attrs import define
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .ledger import CONSENT, Call, arguments_digest, meta_of
-from .model import CallRepeated, ConsentSpent, OutcomeTold, Told
+from .model import CallRepeated, ConsentSpent
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
 from .rounds import goes_on_from
@@ -91,8 +91,8 @@ class Repeats(Outcomes):
             return
         # Somebody has its answer now: what comes after this is no repeat of it.
         self.shared.resolved(call.digest, doubt.call_key)
-        self._answer(call, {"jsonrpc": "2.0", **doubt.answer})
-        self.out.append(Save((CallRepeated(doubt.call_key), OutcomeTold(doubt.call_key, Told.CALLER))))
+        self._answer(call, {"jsonrpc": "2.0", **doubt.answer}, of=doubt.call_key)
+        self.out.append(Save((CallRepeated(doubt.call_key),)))
         self.out.append(Report(RepeatJoined(call.tool, doubt.call_key)))
 
     def _refuse_repeat(self, call: Call, told: CallInDoubt) -> None:
@@ -105,7 +105,7 @@ class Repeats(Outcomes):
         # With those who joined it while it waited for a session.
         other.joined += [(self.machine, call.host_id), *call.joined]
         call.joined.clear()
-        self.joins.add(call.host_id)
+        self.joins[call.host_id] = other.call_key
         if not other.waits:
             self.out.append(Save((CallRepeated(other.call_key),)))
         self.out.append(Report(RepeatJoined(call.tool, other.call_key)))

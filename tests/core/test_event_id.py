@@ -33,7 +33,7 @@ OPAQUE, MONOTONE, CONTIGUOUS = IdScheme.OPAQUE, IdScheme.MONOTONE, IdScheme.CONT
         ("a\t", False),
         (" ", False),
         ("\u00a0a\u00a0", True),
-        ("\ud800", True),
+        ("\ud800", False),
     ],
 )
 def test_an_id_can_be_sent_back_only_if_it_is_a_header_value(event_id: str, fits: bool) -> None:

@@ -508,7 +508,7 @@ def joined(driver: Driver, machine: int = 0) -> Peer:
     found = driver.machine._streams._streams[call.stream].call
     assert found is not None
     found.joined.append((machine, "joined"))
-    driver.machine._calls.joins.add("joined")
+    driver.machine._calls.joins["joined"] = "key"
     return call
 
 
@@ -542,7 +542,7 @@ def test_a_call_cancelled_before_it_was_sent_says_so_to_whoever_was_joined(drive
 
 def test_an_answer_from_another_connection_is_delivered(driver: Driver) -> None:
     message = {"jsonrpc": "2.0", "id": "h1", "result": {}}
-    driver.machine._calls.joins.add("h1")
+    driver.machine._calls.joins["h1"] = "key"
     assert delivered(driver.feed(Forwarded(message))) == [message]
     assert delivered(driver.feed(Forwarded(message))) == [], "once"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mcp_client_guard.core.actions import Post, Save
 from mcp_client_guard.core.inputs import SaveFailed
 from mcp_client_guard.core.model import CallSent, CallSettled, ConsentSpent, Outcome, OutcomeTold, Told
@@ -44,6 +46,8 @@ def test_one_that_nobody_took_is_the_next_process_s_repeat_s_and_nothing_runs_tw
     repeat = two.call()
     assert not of(repeat.actions, Post)
     assert "result" in delivered(repeat.actions)[0]
+    assert charge(two).told is Told.NOBODY, "until it is taken"
+    two.drain(10)
     assert charge(two).told is Told.CALLER
     assert of(two.call().actions, Post), "that was its answer: another call is another"
 
@@ -95,7 +99,35 @@ def test_a_repeat_that_was_joined_to_it_has_heard_it() -> None:
     joined = two.call()
     assert not of(joined.actions, Post)
     two.sent("ping").answer({})
+    assert charge(two).told is Told.NOBODY, "until that is taken"
+    two.drain(10)
     assert charge(two).told is Told.CALLER
+
+
+def test_a_doubt_is_told_once_the_host_has_taken_it() -> None:
+    one = opened()
+    one.call().cut()
+    assert (charge(one).outcome, charge(one).told) == (Outcome.IN_DOUBT, Told.NOBODY)
+    one.drain(10)
+    assert charge(one).told is Told.CALLER
+
+
+@pytest.mark.parametrize("how", ["cancelled", "left", "taken"])
+def test_an_answer_that_its_host_gives_up_untaken_is_the_next_repeat_s(how: str) -> None:
+    process = Process()
+    one, other = opened(process), opened(process)
+    call = one.call()
+    call.answer()
+    if how == "taken":
+        one.drain(10)
+    one.close() if how == "left" else one.cancel(call)
+    repeat = other.call()
+    assert bool(of(repeat.actions, Post)) is (how == "taken")
+    if how != "taken":
+        one.drain(10)  # a host that has cancelled throws it away
+        assert charge(one).told is Told.NOBODY
+        other.drain(10)
+        assert charge(one).told is Told.CALLER
 
 
 def test_a_call_that_its_host_has_left_is_the_next_one_s_to_be_told() -> None:
