@@ -86,6 +86,8 @@ class Carrying(Streams):
             call = stream.call
             if call is None:
                 self._note_given_up(stream, why)
+            elif not call.in_flight:
+                self._finish(stream)
             elif call.method == "tools/call" and stream.begun and not stream.accepted:
                 # If it is refused yet it did not run, and can be sent again; not every server answers at all.
                 self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.witness_timeout))

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import LOCKED, Ran, SessionWord, code_of, ends_legacy, knows_no_session, rule_on
+from .classify import BUSY, LOCKED, Ran, SessionWord, code_of, ends_legacy, knows_no_session, rule_on
 from .detecting import Detecting
 from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
@@ -97,6 +97,12 @@ class Recovery(Detecting):
             self._own_failed(call, reason, Refusal(200, said))
         else:
             self.in_doubt(call, reason)
+
+    def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
+        """In a legacy session the status and the answer travel apart: a proxy's 503 is not the end of a call."""
+        apart = self.is_legacy and call.is_unsafe_call
+        ran = Ran.MAYBE if apart and (refusal.status in BUSY or refusal.status >= 500) else ran
+        super()._settle_refused(call, ran, refusal, may_wait=may_wait)
 
     def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
         """Not where a new session has made no difference, nor where the request was taken: it is an answer."""

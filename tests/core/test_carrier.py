@@ -723,3 +723,39 @@ def test_closing_before_there_is_a_session_writes_nothing() -> None:
 
 def test_events_for_streams_that_are_no_more_are_ignored(driver: Legacy) -> None:
     assert driver.feed(EventReceived(99, 99, None, b"", None)) == []
+
+
+# What the server says in two places.
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_status_that_a_proxy_may_have_put_before_the_answer_is_not_the_end_of_a_call(
+    driver: Legacy, status: int
+) -> None:
+    """The answer comes on the carrier, whatever its POST drew."""
+    call = driver.call()
+    actions = call.refuse(status)
+    if driver.is_waited_for("ping"):
+        actions = driver.carrier.event(None, driver.sent("ping").result({}))
+    assert in_doubt(actions)
+    assert outcomes(driver.carrier.event(None, call.result())) == [Outcome.RECOVERED]
+
+
+def test_an_error_on_the_carrier_is_the_answer_of_a_call_that_was_taken(driver: Legacy) -> None:
+    """The session that it came on lives, and what it answers was not refused unread."""
+    call = driver.call()
+    call.accept(status=202, events=False)
+    error = {"jsonrpc": "2.0", "id": call.stream, "error": {"code": -32600, "message": "the tool failed"}}
+    actions = driver.carrier.event(None, error)
+    assert delivered(actions)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+def test_an_initialize_that_was_cancelled_is_answered_no_more(driver: Legacy) -> None:
+    for _ in range(driver.policy.max_attempts + 1):
+        driver.carrier.cut()
+        driver.carrier.begin()
+        driver.serves()
+    sent = driver.request("initialize")
+    driver.cancel(sent)
+    assert Outcome.NOT_EXECUTED not in outcomes(driver.carrier.cut())
