@@ -176,7 +176,7 @@ class Choosing(Taking):
         self._remember(to)
 
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
-        if self.session.generation is Generation.STATELESS_HTTP:
+        if self.session.generation in (Generation.STATELESS_HTTP, Generation.WEBSOCKET):
             self.session.generation = Generation.STREAMABLE_HTTP
         self._chose(self.session.generation, self._why)
         super().opened(stream, params, result)

@@ -75,6 +75,7 @@ BUSY = frozenset({429, 503})
 LOCKED = frozenset({401, 403})
 _GATEWAY = frozenset({502, 504, 520, 522, 524})
 """A proxy sent the request on and got no answer, or none that it could read (RFC 9110; 52x: Cloudflare)."""
+_INVALID_PARAMS = -32602
 _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_LEGACY = frozenset({400, 404, 405})
@@ -139,7 +140,9 @@ def rule_on(
         return Ruling(Ran.MAYBE)
     if status in _GATEWAY and code_of(body) is None:
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
-    return Ruling(Ran.ANSWERED, word, Ran.MAYBE if status >= 500 else Ran.NO)
+    # -32602 is what a tool says of its arguments, and of its own output.
+    maybe = status >= 500 or code_of(body) == _INVALID_PARAMS
+    return Ruling(Ran.ANSWERED, word, Ran.MAYBE if maybe else Ran.NO)
 
 
 def may_be_legacy(status: int, body: Any) -> bool:

@@ -144,7 +144,7 @@ class Outcomes(ABC):
         """The call that a request of this host's repeats has its answer; it may have been cancelled meanwhile."""
         joined = self.joins.pop(answer["id"], None)
         if joined is not None:
-            self._deliver(answer, joined)
+            self._deliver(as_complete(answer) if self.session.needs_none else answer, joined)
 
     def _tell_joined(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None) -> None:
         """Nobody has told them yet: it was cancelled or closed here, or there is no host that it answers."""
@@ -206,7 +206,10 @@ class Outcomes(ABC):
         self.shared.end(call.digest, call)
         if unheard is not None or _stays_in_doubt(call, outcome):
             told = self._doubt_of(call, reason)
-            self.shared.doubt(call.digest, Doubt(call.call_key, told, self.clock.now, call.named, unheard))
+            from_round = None if call.continues is None else call.continues.key
+            self.shared.doubt(
+                call.digest, Doubt(call.call_key, told, self.clock.now, call.named, unheard, from_round)
+            )
 
     @abstractmethod
     def _forget(self, call: Call) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import BUSY, LOCKED, Ran, SessionWord, code_of, ends_legacy, knows_no_session, rule_on
+from .classify import BUSY, LOCKED, Ran, SessionWord, code_of, ends_legacy, is_modern, knows_no_session, rule_on
 from .detecting import Detecting
 from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
@@ -109,7 +109,9 @@ class Recovery(Detecting):
         if call.own is not None or call.was_taken or (call.refusal is not None and call.refusal.is_like(refusal)):
             return False
         if self._suspicion is not None or self.is_over(call):
-            return self._is_last_word(call, refusal) or (self.is_legacy and ends_legacy(refusal.status))
+            names_it = isinstance(refusal.body, dict) and refusal.body.get("id") == call.wire_id
+            unread = self.is_legacy and ends_legacy(refusal.status) and not names_it
+            return unread or self._is_last_word(call, refusal)
         return self.session.state is _S.LIVE
 
     def _is_last_word(self, call: Call, refusal: Refusal) -> bool:
@@ -120,9 +122,10 @@ class Recovery(Detecting):
         word = self._last_word
         if word is None or call.incarnation != self._last_word_of:
             return False
-        # Which of its errors a server without sessions gives depends on the request.
+        # Which of its errors a server without sessions gives depends on the request; but a tool gives them, too.
         both = knows_no_session(word.status, word.body) and knows_no_session(refusal.status, refusal.body)
-        return both or word.is_like(refusal)
+        unread = not call.is_unsafe_call or is_modern(refusal.body)
+        return (both and unread) or word.is_like(refusal)
 
     def _suspect(self, suspect: Stranded) -> None:
         if self.is_over(suspect.call) and not self._suspects_of(suspect.call.incarnation):
@@ -230,7 +233,8 @@ class Recovery(Detecting):
     def lose_session(self, reason: str) -> None:
         """The session is gone: nothing more is sent under it."""
         state = self.session.state
-        if state in (_S.CLOSED, _S.INITIALIZING) or self.is_lost:
+        opening = state is _S.INITIALIZING and self.ledger.has_in_flight("initialize")
+        if state is _S.CLOSED or opening or self.is_lost:
             return
         self._end_session(reason)
         if state is _S.REINITIALIZING:

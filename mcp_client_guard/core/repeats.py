@@ -10,7 +10,7 @@ from .ledger import CONSENT, Call, arguments_digest, meta_of
 from .model import CallRepeated, ConsentSpent
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
-from .rounds import goes_on_from
+from .rounds import Round, goes_on_from
 from .shared import Doubt, Named
 
 
@@ -23,9 +23,9 @@ class Repeats(Outcomes):
         if call.method != "tools/call":
             return False
         call.digest = arguments_digest(call.params)
-        if call.continues is not None:
-            return False
         consent = meta_of(call.params, CONSENT)
+        if call.continues is not None:
+            return self._repeats_round(call, call.continues, consent)
         return (call.named and self._repeats_named(call, consent)) or self._repeats_alike(call, consent)
 
     def _repeats_named(self, call: Call, consent: str | None) -> bool:
@@ -42,7 +42,8 @@ class Repeats(Outcomes):
         elif named.answer is not None and goes_on_from(call.params, named.answer):
             return False
         elif named.answer is not None:
-            self._answer(call, {"jsonrpc": "2.0", **named.answer})
+            self.shared.answered(call.digest, key)
+            self._answer(call, {"jsonrpc": "2.0", **named.answer}, of=key)
             self.out.append(Save((CallRepeated(key),)))
         elif named.told is None:
             return False
@@ -51,6 +52,16 @@ class Repeats(Outcomes):
             return False
         else:
             self._refuse_repeat(call, named.told)
+        return True
+
+    def _repeats_round(self, call: Call, goes_on: Round, consent: str | None) -> bool:
+        """It goes on with a call, and so repeats none; unless one that went on from just there is in doubt."""
+        doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
+        alike = [doubt for doubt in doubts if doubt.went_on_from == goes_on.key]
+        if not alike or any(self._is_consented(call, doubt.call_key, consent) for doubt in alike):
+            return False
+        self.shared.open_round(goes_on)
+        self._refuse_repeat(call, alike[-1].told)
         return True
 
     def _repeats_alike(self, call: Call, consent: str | None) -> bool:

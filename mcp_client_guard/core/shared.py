@@ -43,6 +43,8 @@ class Doubt:
     """The host chose its call key."""
     answer: JSON | None = field(default=None, repr=False)
     """It was recovered when its caller had been told that it is in doubt: the next repeat gets this."""
+    went_on_from: bytes | None = None
+    """Key of the round that it continued."""
 
 
 @define(eq=False)
@@ -109,6 +111,11 @@ class SharedLedger:
     def resolved(self, digest: bytes, call_key: str) -> None:
         """It is known what became of the call with this key, or it may be repeated."""
         self._keep(digest, [d for d in self._doubts.get(digest, ()) if d.call_key != call_key])
+
+    def answered(self, digest: bytes, call_key: str) -> None:
+        """Somebody has the answer of the call with this key: the next repeat does not get it."""
+        doubts = self._doubts.get(digest, ())
+        self._keep(digest, [d for d in doubts if d.call_key != call_key or d.answer is None])
 
     def _keep(self, digest: bytes, doubts: list[Doubt]) -> tuple[Doubt, ...]:
         if doubts:

@@ -9,6 +9,8 @@ from .model import JSON
 
 _TERMINAL = frozenset({"completed", "failed", "cancelled"})
 UNKNOWN_TASK = -32602
+_METHOD_NOT_FOUND = -32601
+_INTERNAL_ERROR = -32603
 _LONGEST_POLL = 60.0
 _POLL = 1.0
 
@@ -53,6 +55,10 @@ def told_of(task: Task, message: JSON) -> Told:
         return Told(why_none="the server does not know its task any more")
     if is_suspect_answer(message):
         return Told(why_none="asking for its task drew an error that may mean a lost session")
+    if not task.is_extension and code_of(message) == _METHOD_NOT_FOUND:
+        return Told(why_none="the server knows no tasks any more")
+    if not task.is_extension and code_of(message) == _INTERNAL_ERROR:
+        return Told()  # of the question, or of the task: the next answer shows
     if not task.is_extension:
         return Told(message)
     result = message.get("result")

@@ -42,7 +42,10 @@ from mcp_client_guard.stores._sqlite_schema import (
 _THIS_SESSION = "key = ? AND slot = ? AND incarnation = ?"
 _THIS_CALL = f"{_THIS_SESSION} AND wire_id = ?"
 # `+key` has SQLite look from the end, where the newest row of a call key mostly is, and not by the index.
-_NEWEST = " WHERE id = (SELECT id FROM call WHERE +key = ? AND call_key = ? ORDER BY id DESC LIMIT 1)"
+_NEWEST = (
+    " WHERE id = (SELECT id FROM call WHERE +key = ? AND call_key = ? AND origin IS ? AND principal IS ?"
+    " ORDER BY id DESC LIMIT 1)"
+)
 
 SessionRecord = (
     CallSent
@@ -116,11 +119,11 @@ def without_drained_answers(records: Sequence[Record]) -> Iterable[Record]:
 def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: float) -> None:
     match record:
         case CallRepeated():
-            _count_repeat(db, owner.key, record.call_key)
+            db.execute("UPDATE call SET repeats = repeats + 1" + _NEWEST, _named(owner, record.call_key))
         case OutcomeTold():
-            _tell(db, owner.key, record)
+            _tell(db, owner, record)
         case ConsentSpent():
-            db.execute("UPDATE call SET consent_spent = 1" + _NEWEST, (owner.key, record.call_key))
+            db.execute("UPDATE call SET consent_spent = 1" + _NEWEST, _named(owner, record.call_key))
         case GenerationFound():
             generation = record.generation and record.generation.value
             found = (generation, owner.origin, owner.key)
@@ -229,15 +232,17 @@ def _add_session(db: sqlite3.Connection, owner: Owner, slot: int, opened: Sessio
         raise StoreWriteError(f"incarnation {opened.incarnation} exists already; nothing was kept") from None
 
 
-def _count_repeat(db: sqlite3.Connection, key: str, call_key: str) -> None:
-    db.execute("UPDATE call SET repeats = repeats + 1" + _NEWEST, (key, call_key))
+def _named(owner: Owner, call_key: str) -> tuple[str, str, str, str | None]:
+    """A name of one principal's is not another's."""
+    return owner.key, call_key, owner.origin, owner.principal
 
 
-def _tell(db: sqlite3.Connection, key: str, told: OutcomeTold) -> None:
+def _tell(db: sqlite3.Connection, owner: Owner, told: OutcomeTold) -> None:
     """Few rows are untold: they have an index of their own."""
     db.execute(
-        "UPDATE call SET untold = min(untold, ?) WHERE key = ? AND untold AND call_key = ?",
-        (told.told.value, key, told.call_key),
+        "UPDATE call SET untold = min(untold, ?)"
+        " WHERE key = ? AND untold AND call_key = ? AND origin IS ? AND principal IS ?",
+        (told.told.value, *_named(owner, told.call_key)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from attrs import define, evolve, field
@@ -310,15 +310,14 @@ class _Ledger:
             case CallSettled() | AnswerDrained() | TaskCreated() | TaskEnded():
                 self._learn(slot, record, now)
             case CallRepeated():
-                for newest in self._newest(record.call_key):
+                for newest in self._newest(record.call_key, origin, principal):
                     newest.repeats += 1
             case ConsentSpent():
-                for newest in self._newest(record.call_key):
+                for newest in self._newest(record.call_key, origin, principal):
                     newest.consent_spent = True
             case OutcomeTold():
-                for known in self.calls.values():
-                    if known.sent.call_key == record.call_key:
-                        known.told = min(known.told, record.told, key=lambda told: told.value)
+                for known in self._of(record.call_key, origin, principal):
+                    known.told = min(known.told, record.told, key=lambda told: told.value)
             case GenerationFound():
                 self._found(origin, record.generation)
             case CursorMoved():
@@ -371,10 +370,14 @@ class _Ledger:
         if call is not None:
             call.learn(record, now)
 
-    def _newest(self, call_key: str) -> Iterable[_Call]:
-        """The newest row of this call key, if there is one."""
-        alike = (call for call in reversed(self.calls.values()) if call.sent.call_key == call_key)
-        return islice(alike, 1)
+    def _of(self, call_key: str, origin: str, principal: str | None) -> Iterator[_Call]:
+        """The rows of this call key, newest first. A name of one principal's is not another's."""
+        for call in reversed(self.calls.values()):
+            if (call.sent.call_key, call.origin, call.principal) == (call_key, origin, principal):
+                yield call
+
+    def _newest(self, call_key: str, origin: str, principal: str | None) -> Iterable[_Call]:
+        return islice(self._of(call_key, origin, principal), 1)
 
     def _found(self, origin: str, generation: Generation | None) -> None:
         if generation is None:

@@ -95,6 +95,11 @@ class Inbox:
             self._make_room()
         return message
 
+    def leave(self) -> None:
+        """The host leaves: what it was handed last it has taken, for it does not come back to say so."""
+        self.drained += self._handed
+        self._handed = False
+
     def close(self) -> None:
         """No more will be put."""
         self._closed = True

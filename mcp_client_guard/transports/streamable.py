@@ -138,6 +138,7 @@ class StreamableHttp:
 
     async def close(self) -> None:
         """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""
+        self.inbox.leave()
         self._tell_drained()
         self.feed(CloseRequested())
         try:

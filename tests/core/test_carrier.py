@@ -759,3 +759,25 @@ def test_an_initialize_that_was_cancelled_is_answered_no_more(driver: Legacy) ->
     sent = driver.request("initialize")
     driver.cancel(sent)
     assert Outcome.NOT_EXECUTED not in outcomes(driver.carrier.cut())
+
+
+def test_a_stream_lost_before_the_host_is_initialized_is_a_lost_session() -> None:
+    """What is opened in its place is told so by the guard."""
+    driver = Legacy()
+    driver.request("initialize", {"protocolVersion": "2025-11-25"})
+    driver.serves()
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    assert reports(driver.carrier.cut(), SessionLost)
+    driver.notify("notifications/initialized")
+    driver.reopened()
+    call = driver.call()
+    assert posted(call.actions, "tools/call")
+    assert posted(driver.log, "initialize")[1:]
+
+
+def test_an_error_that_names_the_call_is_its_answer_whatever_became_of_the_stream(driver: Legacy) -> None:
+    call = driver.call()
+    call.begin()
+    driver.carrier.cut()
+    error = {"jsonrpc": "2.0", "id": call.stream, "error": {"code": -32602, "message": "the tool failed"}}
+    assert Outcome.NOT_EXECUTED not in outcomes(call.refuse(400, error))

@@ -107,6 +107,21 @@ def test_a_lost_continuation_is_in_doubt_and_not_sent_again() -> None:
         assert refused.call_key == keys(host)[0], "the call, whichever of its requests was lost"
 
 
+def test_nor_where_another_round_that_it_could_continue_is_open() -> None:
+    """The user closed the first dialogue, and the server asked the same once more."""
+    host = opened()
+    call(host).answer(asks())
+    call(host).answer(asks())
+    lost = go_on(host)
+    lost.accept()
+    assert outcomes(lost.cut()) == [Outcome.IN_DOUBT]
+    repeat = go_on(host)
+    assert not of(repeat.actions, Post)
+    assert reports(repeat.actions, RepeatRefused)
+    host.process.shared.consent(keys(host)[0])
+    assert of(go_on(host).actions, Post), "the round is open still"
+
+
 def test_nor_after_a_restart() -> None:
     host = opened()
     call(host).answer(asks())

@@ -109,7 +109,9 @@ def test_what_tasks_get_of_the_extension_says(message: JSON, told: Told) -> None
 
 def test_tasks_result_gives_what_the_call_would_have_given() -> None:
     assert told_of(Task("t1", False), answer(OUTCOME)) == Told(answer(OUTCOME))
-    assert told_of(Task("t1", False), error(-32603)) == Told(error(-32603))
+    assert told_of(Task("t1", False), error(-32000 - 99)) == Told(error(-32000 - 99))
+    assert told_of(Task("t1", False), error(-32603)) == Told(), "of the question, or of the task: ask again"
+    assert told_of(Task("t1", False), error(-32601)).why_none
     assert told_of(Task("t1", False), error(-32602)).answer is None
 
 

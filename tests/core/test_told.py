@@ -60,6 +60,16 @@ def test_an_answer_kept_by_name_is_told_all_the_same() -> None:
     assert of(after(one).call().actions, Post), "a call without that name is no repeat of it"
 
 
+def test_an_answer_taken_by_its_name_is_no_other_call_s() -> None:
+    one = opened()
+    one.named("order").answer()
+    two = after(one)
+    assert "result" in delivered(two.named("order").actions)[0]
+    two.drain(10)
+    assert charge(two).told is Told.CALLER
+    assert of(two.call().actions, Post), "a call without that name is no repeat of it"
+
+
 def test_what_the_hook_knew_is_told_to_its_caller_and_to_nobody_else() -> None:
     one = opened(Process(has_hook=True))
     call = one.call()

@@ -154,6 +154,24 @@ async def test_who_has_been_told_only_ever_grows(store: Store) -> None:
     await other.release()
 
 
+async def test_what_is_said_of_a_call_key_is_said_of_this_principal_s_at_this_endpoint(store: Store) -> None:
+    """Two users may name their calls alike."""
+    row = CallSettled(1, 1, Outcome.IN_DOUBT, "lost", None, Told.NOBODY)
+    for slot, principal in enumerate(("a", "b", None), 1):
+        claim = await store.claim("orders", origin="https://one", principal=principal)
+        await claim.write(slot, [sent(1, call_key="order-1"), row])
+        await claim.release()
+    claim = await store.claim("orders", origin="https://one", principal="a")
+    said = [OutcomeTold("order-1", Told.CALLER), CallRepeated("order-1"), ConsentSpent("order-1")]
+    await claim.write(9, said)
+    await claim.release()
+    assert [(c.told, c.repeats, c.consent_spent) for c in await store.calls()] == [
+        (Told.CALLER, 1, True),
+        (Told.NOBODY, 0, False),
+        (Told.NOBODY, 0, False),
+    ]
+
+
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("kept", [True, False])
 async def test_an_answer_that_is_drained_is_told_and_may_be_kept(store: Store, kept: bool, together: bool) -> None:

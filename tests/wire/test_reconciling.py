@@ -432,6 +432,30 @@ async def test_sessions_that_nobody_will_be_offered_again_are_ended(
                 assert await still_open(guard) == ["session-5"]
 
 
+async def test_a_host_that_leaves_with_its_last_answer_has_taken_it() -> None:
+    """It never comes back to the read stream to say so; another call like it is another call."""
+    answered = 0
+
+    async def call(request: Request, reply: Reply) -> None:
+        nonlocal answered
+        answered += 1
+        await reply.json(tool_result(request.rpc_id, f"charge {answered}"))
+
+    async def charge(guard: Guard) -> str:
+        async with Connection(guard, plain_codec) as (read, write):
+            for number, method in enumerate(("initialize", "tools/call")):
+                params = {"name": "charge", "arguments": {}, "protocolVersion": "2025-11-25", "capabilities": {}}
+                await write.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+                answer = await read.receive()
+            text: str = answer["result"]["content"][0]["text"]
+            return text
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp(call=call)) as server:
+            guard = Guard(server.url)
+            assert [await charge(guard), await charge(guard)] == ["charge 1", "charge 2"]
+
+
 class Hanging(ScriptedMcp):
     """The first call hangs; its stream, resumed, has the answer once `answered` is set."""
 
