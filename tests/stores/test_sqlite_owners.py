@@ -201,7 +201,8 @@ except sqlite3.OperationalError as refused:
 # --- forks ----------------------------------------------------------------------------------------
 
 FORK = """
-import os, signal
+import os, signal, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on Python warns of just what is tested here
 def fork(child):
     "Its process ID. The child runs `child` and ends as a Python process does, with its event loop forgotten."
     pid = os.fork()
