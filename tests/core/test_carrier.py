@@ -781,3 +781,12 @@ def test_an_error_that_names_the_call_is_its_answer_whatever_became_of_the_strea
     driver.carrier.cut()
     error = {"jsonrpc": "2.0", "id": call.stream, "error": {"code": -32602, "message": "the tool failed"}}
     assert Outcome.NOT_EXECUTED not in outcomes(call.refuse(400, error))
+
+
+def test_a_post_of_a_cancelled_call_is_hung_up_with_its_stream(driver: Legacy) -> None:
+    call = driver.call()
+    driver.cancel(call)
+    assert call.is_open
+    actions = driver.carrier.cut()
+    assert not call.is_open
+    assert not outcomes(actions)
