@@ -304,12 +304,15 @@ async def test_a_forked_child_takes_nothing_with_it_as_it_ends(path: Path, other
 async def main():
     mine = await claim("orders")
     await mine.write(1, [sent(1)], durable=True)
+    is_there, says_so = os.pipe()
     if os.fork() == 0:
+        os.write(says_so, b".")
         for fd in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
         lives = open(args[0], "w")
         sys.stdin.read()
         sys.exit()  # as an interpreter ends: all that it holds is let go of
+    os.read(is_there, 1)  # until then it holds what it has inherited
     await mine.release()
     mine = await claim("orders")
     await mine.write(1, [sent(2)], durable=True)
