@@ -383,6 +383,7 @@ class Recovery(Detecting):
         self._decide_all()
         self._ask_tasks()
         self._release()
+        self.streams.consider_upgrade()  # what came before the session was live has not asked for a socket
 
     @abstractmethod
     def _ask_tasks(self) -> None:

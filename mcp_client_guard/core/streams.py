@@ -123,7 +123,7 @@ class Streams(Upgrading):
         elif not (stream.resumed and self._is_held(stream, event)):
             self._place(stream, event)
         if self.upgrades and stream.kind is StreamKind.STANDALONE:
-            self._consider_upgrade()
+            self.consider_upgrade()
 
     def lost(self, told: ConnectionLost) -> None:
         stream = self.current(told.stream, told.connection)

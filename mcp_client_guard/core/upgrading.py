@@ -48,7 +48,7 @@ class Upgrading(Notes):
 
     # To the socket.
 
-    def _consider_upgrade(self) -> None:
+    def consider_upgrade(self) -> None:
         """Ask for a socket if there is a live stream to move, and a way to prove that it was moved."""
         stream = self._streams.get(STANDALONE)
         if stream is None or stream.state is not StreamState.OPEN or not stream.answered or stream.on_socket:
@@ -179,7 +179,7 @@ class Upgrading(Notes):
     def upgrade_due(self) -> None:
         """The pause after an attempt is over."""
         self._pausing = False
-        self._consider_upgrade()
+        self.consider_upgrade()
 
     def _stay(self, why: str) -> None:
         self.upgrades = False

@@ -77,6 +77,13 @@ def test_it_is_asked_for_as_soon_as_there_is_a_witness() -> None:
     assert not of(driver.standalone.event("e3", note("3")), AskUpgrade), "one question at a time"
 
 
+def test_what_comes_before_the_session_is_live_asks_once_it_is() -> None:
+    driver = driving(1)
+    driver.notify("notifications/initialized")  # as after a restart, where the server may not have been told
+    assert not of(driver.standalone.event("e2", note("2")), AskUpgrade)
+    assert of(driver.sent("notifications/initialized").accept(status=202, events=False), AskUpgrade)
+
+
 def test_without_the_user_s_wish_it_is_not() -> None:
     driver = Driver().opened(standalone=True)
     for number in (1, 2, 3):
