@@ -11,6 +11,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from mcp_client_guard.core.model import Told
+
 from .kill_cases import Evidence, Process
 from .kill_child import PLANS, Planned
 
@@ -110,7 +112,7 @@ class Judge:
         settled = {name for process in self.evidence.processes for name in map(tuple, process.logged("recovered"))}
         left = {name_of(r) for p in self.evidence.processes[:-1] for r in p.store["calls"] if is_open(r)}
         self.found["untold"] += len(left - settled)  # the process that settled them died before it could say so
-        due = {name_of(row) for row in self.evidence.processes[-2].store["calls"] if is_open(row)}
+        due = {name_of(row) for row in self.evidence.processes[-2].store["calls"] if is_due(row)}
         if due != set(told) and self._last.logged("accounted"):
             yield f"recovered() told of {sorted(told)} and not of {sorted(due)}"
         for name, line in told.items():
@@ -242,3 +244,8 @@ def name_of(row: Row) -> tuple[int, int, int]:
 
 def is_open(row: Row) -> bool:
     return row["outcome"] is None or bool(row["task_open"])
+
+
+def is_due(row: Row) -> bool:
+    """Whether the next process is to be told of it: what was open, and what nobody has heard."""
+    return is_open(row) or row["untold"] == Told.NOBODY.value
