@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
-from attrs import define, evolve, field
-
-from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost, StoreWriteError
+from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost
 from mcp_client_guard.core.model import (
-    JSON,
-    AnswerDrained,
-    CallRepeated,
     CallSent,
-    CallSettled,
-    ConsentSpent,
-    CursorDropped,
-    CursorMoved,
     Generation,
-    GenerationFound,
-    Outcome,
-    OutcomeTold,
     Record,
-    Seen,
-    ServerAnswered,
-    SessionEnded,
-    SessionOpened,
-    TaskCreated,
-    TaskEnded,
-    Told,
-    assert_never,
 )
-from mcp_client_guard.stores import StoredAnswer, StoredCall, StoredSession
-from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, SERVER_ANSWERS, Keep
+from mcp_client_guard.stores import StoredCall, StoredSession
+from mcp_client_guard.stores._keep import Keep
+from mcp_client_guard.stores._memory_ledger import Ledger
 
 __all__ = ["MemoryStore"]
 
@@ -53,7 +33,7 @@ class MemoryStore:
 
     def __init__(self, *, keep_calls: int = 10_000, keep_days: float = 30) -> None:
         self._keep = Keep.checked(keep_calls, keep_days)
-        self._ledgers: dict[str, _Ledger] = {}
+        self._ledgers: dict[str, Ledger] = {}
         self._lock = threading.Lock()
 
     @property
@@ -67,7 +47,7 @@ class MemoryStore:
     async def claim(self, key: str, *, origin: str, principal: str | None) -> MemoryClaim:
         """Become the one owner of `key` in this store. See `Store.claim`."""
         with self._lock:
-            ledger = self._ledgers.setdefault(key, _Ledger(key, self._keep))
+            ledger = self._ledgers.setdefault(key, Ledger(key, self._keep))
             if ledger.owner is not None:
                 raise StoreInUse(f"a live Guard owns key {key!r}: use another key, or close that Guard first")
             claim = MemoryClaim(ledger, origin, principal)
@@ -85,7 +65,7 @@ class MemoryStore:
         found = [session for ledger in self._chosen(key) for session in ledger.stored_sessions()]
         return sorted(found, key=lambda session: session.opened_at)
 
-    def _chosen(self, key: str | None) -> list[_Ledger]:
+    def _chosen(self, key: str | None) -> list[Ledger]:
         if key is None:
             return list(self._ledgers.values())
         return [self._ledgers[key]] if key in self._ledgers else []
@@ -96,7 +76,7 @@ class MemoryClaim:
 
     __slots__ = ("_ledger", "_origin", "_principal")
 
-    def __init__(self, ledger: _Ledger, origin: str, principal: str | None) -> None:
+    def __init__(self, ledger: Ledger, origin: str, principal: str | None) -> None:
         self._ledger = ledger
         self._origin = origin
         self._principal = principal
@@ -132,282 +112,7 @@ class MemoryClaim:
         if self._ledger.owner is self:
             self._ledger.owner = None
 
-    def _owned(self) -> _Ledger:
+    def _owned(self) -> Ledger:
         if self._ledger.owner is not self:
             raise StoreOwnershipLost(f"key {self._ledger.key!r} was released: connect again")
         return self._ledger
-
-
-class _Call:
-    """A ledger row: what was sent, and what became of it."""
-
-    __slots__ = (
-        "answer",
-        "consent_spent",
-        "key",
-        "origin",
-        "outcome",
-        "principal",
-        "reason",
-        "repeats",
-        "sent",
-        "sent_at",
-        "settled_at",
-        "slot",
-        "task",
-        "task_open",
-        "told",
-    )
-
-    def __init__(
-        self, key: str, slot: int, sent: CallSent, sent_at: float, origin: str, principal: str | None
-    ) -> None:
-        self.key = key
-        self.slot = slot
-        self.sent = sent
-        self.sent_at = sent_at
-        self.origin = origin
-        self.principal = principal
-        self.outcome: Outcome | None = None
-        self.reason: str | None = None
-        self.settled_at: float | None = None
-        self.answer: JSON | None = None
-        self.task: TaskCreated | None = None
-        self.task_open = False
-        self.repeats = 0
-        self.told = Told.CALLER
-        self.consent_spent = False
-
-    @property
-    def matters(self) -> bool:
-        """Whether a repeat of it may have to be known: no number of reads pushes it out."""
-        return self.sent.may_have_side_effects or self.sent.named
-
-    @property
-    def finished(self) -> bool:
-        """Whether it may be pruned."""
-        return self.outcome is not None and not self.task_open
-
-    def learn(self, record: CallSettled | AnswerDrained | TaskCreated | TaskEnded, now: float) -> None:
-        match record:
-            case CallSettled():
-                self.outcome, self.reason, self.settled_at = record.outcome, record.reason, now
-                self.told = record.told
-                if record.answer is not None:
-                    self.answer = record.answer
-            case AnswerDrained():
-                self.told = Told.CALLER
-                if not record.kept:
-                    self.answer = None
-            case TaskCreated():
-                self.task = record
-                self.task_open = True
-            case TaskEnded():
-                self.task_open = False
-            case _:
-                assert_never(record)
-
-    def stored(self) -> StoredCall:
-        sent, task = self.sent, self.task
-        return StoredCall(
-            key=self.key,
-            slot=self.slot,
-            incarnation=sent.incarnation,
-            wire_id=sent.wire_id,
-            method=sent.method,
-            tool=sent.tool,
-            call_key=sent.call_key,
-            arguments_digest=sent.arguments_digest,
-            may_have_side_effects=sent.may_have_side_effects,
-            sent_at=self.sent_at,
-            outcome=self.outcome,
-            reason=self.reason,
-            settled_at=self.settled_at,
-            named=sent.named,
-            answer=self.answer,
-            task_id=task.task_id if task else None,
-            task_is_extension=task is not None and task.is_extension,
-            task_open=self.task_open,
-            repeats=self.repeats,
-            origin=self.origin,
-            principal=self.principal,
-            told=self.told,
-            consent_spent=self.consent_spent,
-        )
-
-
-@define
-class _Session:
-    """A session record that is still written to, its cursors by stream, and its answers to the server."""
-
-    record: StoredSession
-    cursors: dict[str, tuple[Seen, ...]] = field(factory=dict)
-    answers: dict[str | int, StoredAnswer] = field(factory=dict)
-    moved_at: dict[str, float] = field(factory=dict)
-
-    def stored(self, call_sent_at: float) -> StoredSession:
-        last_used_at = max(self.record.opened_at, call_sent_at, *self.moved_at.values())
-        return evolve(
-            self.record, cursors=dict(self.cursors), answers=dict(self.answers), last_used_at=last_used_at
-        )
-
-    def move(self, record: CursorMoved, now: float) -> None:
-        self.cursors[record.stream] = record.rows[-CURSOR_ROWS:]
-        self.moved_at[record.stream] = now
-
-    def drop(self, stream: str) -> None:
-        self.cursors.pop(stream, None)
-        self.moved_at.pop(stream, None)
-
-    def keep_answer(self, record: ServerAnswered) -> None:
-        self.answers.pop(record.request_id, None)  # so that it is the newest
-        self.answers[record.request_id] = StoredAnswer(record.digest, record.answer)
-        if len(self.answers) > SERVER_ANSWERS:
-            del self.answers[next(iter(self.answers))]
-
-    def end(self, reason: str, now: float) -> None:
-        self.record = evolve(self.record, ended_at=now, end_reason=reason)
-        self.cursors.clear()
-        self.moved_at.clear()
-        self.answers.clear()
-
-
-class _Ledger:
-    """Everything kept under one key."""
-
-    def __init__(self, key: str, limits: Keep) -> None:
-        self.key = key
-        self.limits = limits
-        self.owner: MemoryClaim | None = None
-        self.slots = 0
-        self.found: dict[str, Generation] = {}
-        """By endpoint."""
-        self.unpruned = 0
-        """Calls sent since the last prune."""
-        self.calls: dict[tuple[int, int, int], _Call] = {}
-        self.sessions: dict[tuple[int, int], _Session] = {}
-
-    def refuse_repeats(self, slot: int, records: Sequence[Record]) -> None:
-        """Before anything is kept, so that a batch is kept whole or not at all."""
-        calls, sessions = set(), set()
-        for record in records:
-            if isinstance(record, CallSent):
-                call = (slot, record.incarnation, record.wire_id)
-                if call in self.calls or call in calls:
-                    raise StoreWriteError(f"call {record.wire_id} is in the ledger already; nothing was kept")
-                calls.add(call)
-            elif isinstance(record, SessionOpened):
-                session = (slot, record.incarnation)
-                if session in self.sessions or session in sessions:
-                    raise StoreWriteError(f"incarnation {record.incarnation} exists already; nothing was kept")
-                sessions.add(session)
-
-    def keep(self, slot: int, record: Record, now: float, origin: str, principal: str | None) -> None:
-        match record:
-            case CallSent():
-                call = _Call(self.key, slot, record, now, origin, principal)
-                self.calls[slot, record.incarnation, record.wire_id] = call
-            case CallSettled() | AnswerDrained() | TaskCreated() | TaskEnded():
-                self._learn(slot, record, now)
-            case CallRepeated():
-                for newest in self._newest(record.call_key, origin, principal):
-                    newest.repeats += 1
-            case ConsentSpent():
-                for newest in self._newest(record.call_key, origin, principal):
-                    newest.consent_spent = True
-            case OutcomeTold():
-                for known in self._of(record.call_key, origin, principal):
-                    known.told = min(known.told, record.told, key=lambda told: told.value)
-            case GenerationFound():
-                self._found(origin, record.generation)
-            case CursorMoved():
-                if session := self._open_session(slot, record.incarnation):
-                    session.move(record, now)
-            case CursorDropped():
-                if session := self._open_session(slot, record.incarnation):
-                    session.drop(record.stream)
-            case SessionOpened():
-                stored = _opened(self.key, slot, record, now, origin, principal)
-                self.sessions[slot, record.incarnation] = _Session(stored)
-            case SessionEnded():
-                if session := self._open_session(slot, record.incarnation):
-                    session.end(record.reason, now)
-            case ServerAnswered():
-                if session := self._open_session(slot, record.incarnation):
-                    session.keep_answer(record)
-            case _:
-                assert_never(record)
-
-    def prune(self, now: float) -> None:
-        """Let go of finished calls and ended sessions beyond the limits, oldest first."""
-        self.unpruned, oldest = 0, self.limits.oldest(now)
-        finished = [(call_id, call) for call_id, call in self.calls.items() if call.finished]
-        for matters in (True, False):
-            alike = [(call_id, call) for call_id, call in finished if call.matters is matters]
-            for left, (call_id, call) in zip(range(len(alike), 0, -1), alike, strict=True):
-                if left > self.limits.calls or (call.settled_at or 0.0) < oldest:
-                    del self.calls[call_id]
-        ended = [(at, row.record.ended_at) for at, row in self.sessions.items() if row.record.ended_at]
-        for position, (session_id, ended_at) in enumerate(ended):
-            if position < len(ended) - ENDED_SESSIONS or ended_at < oldest:
-                del self.sessions[session_id]
-
-    def stored_sessions(self) -> list[StoredSession]:
-        sent_at: dict[tuple[int, int], float] = {}
-        for call in list(self.calls.values()):
-            session = (call.slot, call.sent.incarnation)
-            sent_at[session] = max(sent_at.get(session, 0.0), call.sent_at)
-        return [row.stored(sent_at.get(at, 0.0)) for at, row in list(self.sessions.items())]
-
-    def forget(self, call_key: str) -> int:
-        found = [call_id for call_id, call in self.calls.items() if call.sent.call_key == call_key]
-        for call_id in found:
-            del self.calls[call_id]
-        return len(found)
-
-    def _learn(self, slot: int, record: CallSettled | AnswerDrained | TaskCreated | TaskEnded, now: float) -> None:
-        call = self.calls.get((slot, record.incarnation, record.wire_id))
-        if call is not None:
-            call.learn(record, now)
-
-    def _of(self, call_key: str, origin: str, principal: str | None) -> Iterator[_Call]:
-        """The rows of this call key, newest first. A name of one principal's is not another's."""
-        for call in reversed(self.calls.values()):
-            if (call.sent.call_key, call.origin, call.principal) == (call_key, origin, principal):
-                yield call
-
-    def _newest(self, call_key: str, origin: str, principal: str | None) -> Iterable[_Call]:
-        return islice(self._of(call_key, origin, principal), 1)
-
-    def _found(self, origin: str, generation: Generation | None) -> None:
-        if generation is None:
-            self.found.pop(origin, None)
-        else:
-            self.found[origin] = generation
-
-    def _open_session(self, slot: int, incarnation: int) -> _Session | None:
-        session = self.sessions.get((slot, incarnation))
-        return session if session is not None and session.record.ended_at is None else None
-
-
-def _opened(
-    key: str, slot: int, record: SessionOpened, now: float, origin: str, principal: str | None
-) -> StoredSession:
-    return StoredSession(
-        key=key,
-        slot=slot,
-        incarnation=record.incarnation,
-        generation=record.generation,
-        origin=origin,
-        principal=principal,
-        session_id=record.session_id,
-        protocol_version=record.protocol_version,
-        initialize_params=record.initialize_params,
-        initialize_result=record.initialize_result,
-        opened_at=now,
-        ended_at=None,
-        end_reason=None,
-        cursors={},
-        answers={},
-        last_used_at=now,
-    )
