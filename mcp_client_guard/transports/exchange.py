@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 from attrs import define, field
 
 from mcp_client_guard.core.actions import Get, OpenSocket, Post
-from mcp_client_guard.core.inputs import ConnectionLost
+from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, Refused
 
 from . import http
+from .sse import parse_json
 
 logger = logging.getLogger("mcp_client_guard")
+
+_REFUSAL_BYTES = 64 * 1024
+_REFUSAL_SECONDS = 5.0
 
 
 class BodyTooLarge(Exception):
@@ -52,6 +57,25 @@ class Exchange:
             if len(body) > limit:
                 raise BodyTooLarge
         return bytes(body)
+
+    async def refused(self, answer: http.Answer, session_id: str | None) -> Refused:
+        """A status that is no success, and what came with it; the status stands, whatever became of its body."""
+        body = b""
+        with anyio.move_on_after(_REFUSAL_SECONDS):
+            try:
+                body = await self.read_body(answer.chunks(), _REFUSAL_BYTES)
+            except Exception as error:
+                logger.debug("the body of HTTP %s was lost: %s", answer.status, type(error).__name__)
+        parsed: Any = parse_json(body) if body else None
+        return Refused(
+            self.order.stream,
+            self.order.connection,
+            answer.status,
+            None if parsed is UNREADABLE else parsed,
+            session_id,
+            answer.retry_after,
+            answer.redirect_target,
+        )
 
     def ended(self, *, clean: bool) -> ConnectionLost:
         """Its response is over."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -33,7 +33,6 @@ from mcp_client_guard.core.actions import (
     Timer,
 )
 from mcp_client_guard.core.inputs import (
-    UNREADABLE,
     Answered,
     Begun,
     BodyReceived,
@@ -45,7 +44,6 @@ from mcp_client_guard.core.inputs import (
     IdleElapsed,
     Input,
     MessageSubmitted,
-    Refused,
     SaveFailed,
     TimerElapsed,
     TooLarge,
@@ -70,8 +68,6 @@ logger = logging.getLogger("mcp_client_guard")
 _ACCEPT_ANY = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _ACCEPT_EVENTS = {"accept": "text/event-stream", "cache-control": "no-store"}
 _LINGER = 1.0
-_REFUSAL_BYTES = 64 * 1024
-_REFUSAL_SECONDS = 5.0
 _CLOSING_SECONDS = 0.3
 _STALLED_SECONDS = 5.0
 """For which what is not a request waits for the store: what was received is the host's (L2, L6)."""
@@ -342,7 +338,7 @@ class StreamableHttp:
         order, fields = exchange.order, answer.fields
         session_id = fields.get("mcp-session-id", "").strip() or None
         if not 200 <= answer.status < 300:
-            await self.read_refusal(exchange, answer, session_id)
+            self.feed(await exchange.refused(answer, session_id))
             return
         is_events = fields.get("content-type", "").lower().startswith("text/event-stream")
         resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
@@ -393,27 +389,6 @@ class StreamableHttp:
     async def _ask_upgrade(self, order: AskUpgrade) -> None:
         assert self.sockets is not None
         self.feed(await self.sockets.ask(order))
-
-    async def read_refusal(self, exchange: Exchange, answer: http.Answer, session_id: str | None) -> None:
-        """Tell the core of a status that is no success, and of what came with it."""
-        order, body = exchange.order, b""
-        with anyio.move_on_after(_REFUSAL_SECONDS):
-            try:
-                body = await exchange.read_body(answer.chunks(), _REFUSAL_BYTES)
-            except Exception as error:  # the status stands, whatever became of its body
-                logger.debug("the body of HTTP %s was lost: %s", answer.status, type(error).__name__)
-        parsed: Any = parse_json(body) if body else None
-        self.feed(
-            Refused(
-                order.stream,
-                order.connection,
-                answer.status,
-                None if parsed is UNREADABLE else parsed,
-                session_id,
-                answer.retry_after,
-                answer.redirect_target,
-            )
-        )
 
     async def _end_session(self, end: EndSession) -> None:
         try:

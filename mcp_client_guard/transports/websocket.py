@@ -49,8 +49,6 @@ class Shell(Protocol):
 
     async def take(self, exchange: Exchange, events: Sequence[EventReceived], size: int) -> None: ...
 
-    async def read_refusal(self, exchange: Exchange, answer: http.Answer, session_id: str | None) -> None: ...
-
 
 @define(eq=False, repr=False)
 class Sockets:
@@ -93,7 +91,7 @@ class Sockets:
             session_id = answer.fields.get("mcp-session-id", "").strip() or None
             stream = answer.response.extensions.get("network_stream")
             if answer.status != 101 or stream is None:
-                await shell.read_refusal(exchange, answer, session_id)
+                shell.feed(await exchange.refused(answer, session_id))
                 return
             socket = Socket(order, protocol, stream, self.max_event_size, self.max_idle / 3)
             socket.shake_hands(answer.fields)
