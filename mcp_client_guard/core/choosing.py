@@ -31,7 +31,7 @@ _NAMELESS: JSON = {"name": "mcp_client_guard", "version": "0"}
 
 
 @define(eq=False, repr=False)
-class Trial:
+class TriedSession:
     """A session that was opened to see whether it can be resumed."""
 
     stream: Stream
@@ -66,7 +66,7 @@ class Choosing(Taking):
     """`auto`, `sessions` or `legacy-sse` (the probe is answered here), or `host` (it passes)."""
     _probes: list[MessageSubmitted] = field(factory=list, init=False)
     """Held while a session is tried."""
-    _tried: Trial | None = field(default=None, init=False)
+    _tried: TriedSession | None = field(default=None, init=False)
     """Kept for the host's `initialize`."""
     _why: str = field(default="", init=False)
     """Why the host's own choice is followed, where the guard might have chosen."""
@@ -97,7 +97,7 @@ class Choosing(Taking):
         ...
 
     def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
-        trial = Trial(stream, call.params, message)
+        trial = TriedSession(stream, call.params, message)
         reason = "the server speaks HTTP+SSE" if trial.stream.legacy else _RESUMABLE
         if trial.shortcoming is not None and not (trial.stream.legacy and trial.result):
             # Kept until the probe is answered: a server without 2026-07-28 has nothing better.
@@ -128,14 +128,14 @@ class Choosing(Taking):
 
     def _late_trial(self, stream: Stream, call: Call, message: JSON) -> None:
         """It was given up before it was answered."""
-        self._end(Trial(stream, call.params, message), at_once=True)
+        self._end(TriedSession(stream, call.params, message), at_once=True)
 
     def _end_trial(self, *, at_once: bool = True) -> None:
         trial, self._tried = self._tried, None
         if trial is not None:
             self._end(trial, at_once=at_once)
 
-    def _end(self, trial: Trial, *, at_once: bool) -> None:
+    def _end(self, trial: TriedSession, *, at_once: bool) -> None:
         session_id, version = trial.stream.offered_session_id, trial.result.get("protocolVersion")
         if session_id is not None and not trial.stream.legacy:
             headers = session_headers(session_id, version if isinstance(version, str) else None)
