@@ -180,7 +180,14 @@ class Host:
     async def saw(self, *values: float) -> None:
         """The progress that reached the host is exactly this, in this order."""
         await self.until(lambda: len(self.progress) >= len(values))
+        await anyio.wait_all_tasks_blocked()
         assert self.in_order(self.progress) == list(values)
+
+    async def has_heard(self, *methods: str) -> None:
+        """What else reached the host is exactly this, in this order."""
+        await self.until(lambda: len(self.heard) >= len(methods))
+        await anyio.wait_all_tasks_blocked()
+        assert self.heard == list(methods), self.heard
 
     def in_order(self, seen: list[float]) -> list[float]:
         return seen

@@ -431,7 +431,7 @@ async def test_a_stranger_and_a_repeat_reach_nobody(playing: Playing) -> None:
         assert await host.call() == Answer("done")
         assert len(host.of(OrphanDropped)) == 1
         assert len(host.of(DuplicateDropped)) == 1
-        assert host.heard == ["notifications/message"]
+        await host.has_heard("notifications/message")
 
 
 async def test_an_odd_server_may_answer_the_post_itself(playing: Playing) -> None:

@@ -64,7 +64,7 @@ async def test_seed_001_observations_1_to_3_a_fresh_session_behind_a_200_is_not_
         mcp.session = "session-C"
         assert in_doubt(await host.call())
         await host.saw(1, 2)
-        assert host.heard == []
+        await host.has_heard("notifications/tools/list_changed")
         assert host.grades == ["broken"]
         assert "session" in host.of(Discontinuity)[0].reason
         assert len(host.of(SessionLost)) == 1
@@ -104,7 +104,7 @@ async def test_seed_002_observations_4_and_5_a_trimmed_buffer_is_a_reported_gap(
     async with playing(mcp, policy=QUICK) as (_, host):
         assert in_doubt(await host.call())
         await host.saw(1, 2)
-        assert host.heard == []
+        await host.has_heard()
         assert host.grades[-1] == "broken"
         assert len(host.of(Discontinuity)) == 1
         assert host.of(Discontinuity)[0].first_seen is not None
@@ -146,7 +146,7 @@ async def test_seed_004_observation_a_forked_counter_is_a_conflict_and_its_event
     async with playing(mcp, policy=QUICK) as (server, host):
         assert in_doubt(await host.call())
         await host.saw(7, 8, 9)
-        assert host.heard == []
+        await host.has_heard()
         assert host.grades == ["broken"]
         assert resumed_after(server) == ["e8"]
         assert host.of(Discontinuity)[0].last_good is not None

@@ -174,7 +174,7 @@ async def test_a_replayed_request_of_the_servers_is_not_asked_twice() -> None:
     )
     async with plainly(mcp) as (_, host):
         await host.until(lambda: len(host.heard) >= 3)
-        assert host.heard == ["notifications/message", "roots/list", "notifications/message"]
+        await host.has_heard("notifications/message", "roots/list", "notifications/message")
 
 
 async def test_a_stranger_on_it_reaches_nobody(playing: Playing) -> None:
@@ -188,7 +188,7 @@ async def test_a_stranger_on_it_reaches_nobody(playing: Playing) -> None:
     async with playing(mcp) as (_, host):
         await host.until(lambda: len(host.of(OrphanDropped)) == 2)
         assert host.progress == []
-        assert host.heard == []
+        await host.has_heard()
 
 
 async def test_the_answer_to_a_call_may_come_on_it(playing: Playing) -> None:
