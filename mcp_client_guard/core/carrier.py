@@ -15,7 +15,7 @@ from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Tim
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
 from .inputs import Answered, Begun, BodyReceived, EventReceived, IdleElapsed, Refused, TooLarge
-from .ledger import Call, Own, Refusal
+from .ledger import Call, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
 from .report import Disconnected, EndpointRefused
@@ -49,7 +49,6 @@ class Carrying(Streams):
     """Carriers in a row that were lost before a session was open."""
     _pinged_at: float | None = field(default=None, init=False)
     """When the silent carrier's server was last asked for a byte."""
-    _ping_accepted: bool = field(default=False, init=False)
 
     # Opened, and ended.
 
@@ -235,11 +234,16 @@ class Carrying(Streams):
             super().idle(told)
         elif self._endpoint is None:
             return  # there is a timer for that
-        elif self._pinged_at is not None and self._ping_accepted and told.since <= self._pinged_at:
+        elif self._pinged_at is not None and told.since <= self._pinged_at and self._owes_answer():
             self._carrier_lost(stream, "no byte for max_idle, nor for a ping")
         else:
-            self._pinged_at, self._ping_accepted = told.at, False
+            self._pinged_at = told.at
             self.calls.probe()
+
+    def _owes_answer(self) -> bool:
+        """The server has taken a question that is answered at once, and the answer has not come."""
+        taken = [s.call for s in self._streams.values() if s.accepted and s.carrier == self._carrier]
+        return any(call is not None and call.is_prompt and call.in_flight for call in taken)
 
     def too_large(self, told: TooLarge) -> None:
         stream = self.current(told.stream, told.connection)
@@ -310,7 +314,6 @@ class Carrying(Streams):
             self._give_up(stream, "the stream of its session was lost")
         else:
             stream.accepted = call.was_taken = True
-            self._ping_accepted = self._ping_accepted or call.own is Own.PING
 
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool) -> None:
         if not stream.legacy:
