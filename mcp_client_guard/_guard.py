@@ -248,7 +248,9 @@ class Guard:
         sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
         before = self._shared
         found = getattr(claim, "found", None) if before.found is None else before.found
-        self._shared = SharedLedger(self._most_names, before.consents, before.brought, found)
+        self._shared = SharedLedger(
+            self._most_names, before.consents, before.brought, found, before.rounds, before.went_on
+        )
         origin, principal = http.endpoint_of(self.url), self.principal
         # Others' calls are accounted for, and nothing more: neither their answers nor their doubts are ours.
         ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]

@@ -95,6 +95,8 @@ class Call:
     """An event came for it before any answer: the server had it, and nothing says any more that it did not run."""
     continues: Round | None = None
     """It goes on with a call whose last answer asked for input: no repeat of that call, nor of one like it."""
+    went_along: int = 0
+    """Hosts whose joined requests continue that call, too."""
     consented: bool = False
     """It repeats a call in doubt, and may."""
     previous: tuple[int, int] | None = None

@@ -94,6 +94,7 @@ class Outcomes(ABC):
             self.shared.begin(call.digest, call)
         if call.named:
             self._name(call)
+        self.shared.goes_on(call, Named(call.digest, call))
 
     def _name(self, call: Call) -> None:
         self.shared.name(call.call_key, Named(call.digest, call))
@@ -160,7 +161,8 @@ class Outcomes(ABC):
             self._tell_joined(call, outcome, reason, answer)
         self.out.append(CancelTimer(deadline_timer(call)))
         self._forget(call)
-        if outcome is Outcome.NOT_EXECUTED and call.continues is not None:
+        unsent = outcome is Outcome.CANCELLED and not call.cancelled
+        if (outcome is Outcome.NOT_EXECUTED or unsent) and call.continues is not None:
             self.shared.open_round(call.continues)
         if not call.has_row:
             return
@@ -182,9 +184,11 @@ class Outcomes(ABC):
         """
         if call.is_unsafe_call:
             self._latch(call, outcome, reason, answer if unheard else None)
+        told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
+        known = Named(call.digest, None, outcome, answer, told)
+        self.shared.goes_on(call, known)
         if call.named:
-            told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
-            self.shared.name(call.call_key, Named(call.digest, None, outcome, answer, told))
+            self.shared.name(call.call_key, known)
 
     def _record(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         kept = {k: v for k, v in answer.items() if k != "id"} if answer and call.keeps_answer else None

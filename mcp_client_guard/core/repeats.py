@@ -7,11 +7,11 @@ from attrs import define
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .ledger import CONSENT, Call, arguments_digest, meta_of
-from .model import CallRepeated, ConsentSpent
+from .model import JSON, CallRepeated, ConsentSpent
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
-from .rounds import Round, goes_on_from
-from .shared import Doubt, Named
+from .rounds import Round, continuing_key, goes_on_from
+from .shared import Doubt, Named, WentOn
 
 
 @define(eq=False, repr=False)
@@ -26,7 +26,12 @@ class Repeats(Outcomes):
         consent = meta_of(call.params, CONSENT)
         if call.continues is not None:
             return self._repeats_round(call, call.continues, consent)
-        return (call.named and self._repeats_named(call, consent)) or self._repeats_alike(call, consent)
+        if call.named and self._repeats_named(call, consent):
+            return True
+        went_on = self.shared.went_on.get(continuing_key(call.method, call.params) or b"")
+        if went_on is not None and call.stateless and not (call.named and went_on.call_key == call.call_key):
+            return self._goes_along(call, went_on, consent)
+        return self._repeats_alike(call, consent)
 
     def _repeats_named(self, call: Call, consent: str | None) -> bool:
         """The same name is the same call: it is attached to, and sent only if it never ran."""
@@ -52,6 +57,21 @@ class Repeats(Outcomes):
             return False
         else:
             self._refuse_repeat(call, named.told)
+        return True
+
+    def _goes_along(self, call: Call, went_on: WentOn, consent: str | None) -> bool:
+        """Several hosts were told the same, since their calls were one: what they go on with is one request."""
+        known, key = went_on.known, went_on.call_key
+        if known.call is not None:
+            known.call.went_along += 1
+            self._join(call, known.call)
+        elif known.answer is not None:
+            self.shared.served(went_on.round, 1)
+            self._give_answer(call, known.answer, key)
+        elif known.told is None or self._is_consented(call, key, consent):
+            return False
+        else:
+            self._refuse_repeat(call, known.told)
         return True
 
     def _repeats_round(self, call: Call, goes_on: Round, consent: str | None) -> bool:
@@ -102,9 +122,12 @@ class Repeats(Outcomes):
             return
         # Somebody has its answer now: what comes after this is no repeat of it.
         self.shared.resolved(call.digest, doubt.call_key)
-        self._answer(call, {"jsonrpc": "2.0", **doubt.answer}, of=doubt.call_key)
-        self.out.append(Save((CallRepeated(doubt.call_key),)))
-        self.out.append(Report(RepeatJoined(call.tool, doubt.call_key)))
+        self._give_answer(call, doubt.answer, doubt.call_key)
+
+    def _give_answer(self, call: Call, answer: JSON, of: str) -> None:
+        self._answer(call, {"jsonrpc": "2.0", **answer}, of=of)
+        self.out.append(Save((CallRepeated(of),)))
+        self.out.append(Report(RepeatJoined(call.tool, of)))
 
     def _refuse_repeat(self, call: Call, told: CallInDoubt) -> None:
         self._answer(call, self._doubt_answer(call, told))

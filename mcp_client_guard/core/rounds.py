@@ -10,14 +10,14 @@ from __future__ import annotations
 from hashlib import blake2b
 from json import dumps
 
-from attrs import frozen
+from attrs import define
 
 from .model import DIGEST_SIZE, JSON
 
 _RESPONSES, _STATE = "inputResponses", "requestState"
 
 
-@frozen
+@define(eq=False)
 class Round:
     """The server waits for a request that continues this call."""
 
@@ -26,6 +26,9 @@ class Round:
     call_key: str
     named: bool
     """The host chose the call key."""
+    others: int = 0
+    """Hosts that were told the same besides, since their call was joined to this one, and have not been told yet
+    what came after."""
 
 
 def asks_for_input(message: JSON) -> bool:

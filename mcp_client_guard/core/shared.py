@@ -60,6 +60,15 @@ class Named:
     told: CallInDoubt | None = None
 
 
+@frozen(eq=False)
+class WentOn:
+    """One of several hosts that were told the same has gone on: what the others then send repeats its request."""
+
+    round: Round
+    call_key: str
+    known: Named
+
+
 @define(eq=False, repr=False)
 class SharedLedger:
     """One for each key. Every `Machine` under that key is given the same one."""
@@ -73,10 +82,13 @@ class SharedLedger:
     """The call keys of which a request has brought consent along."""
     found: Generation | None = None
     """The generation that last worked at this endpoint."""
+    rounds: dict[bytes, tuple[Round, ...]] = field(factory=dict)
+    """Calls that go on with another request, by the key of that."""
+    went_on: dict[bytes, WentOn] = field(factory=dict)
+    """Those that several hosts go on with, once one has."""
     names: dict[str, Named] = field(factory=dict, init=False)
     _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
-    _rounds: dict[bytes, tuple[Round, ...]] = field(factory=dict, init=False)
 
     def consent(self, call_key: str) -> None:
         """The user allows one repeat of the call with this key."""
@@ -153,15 +165,34 @@ class SharedLedger:
 
     def open_round(self, round: Round) -> None:
         """A server waits for this call to go on."""
-        self._rounds[round.key] = (*self._rounds.pop(round.key, ()), round)[-_KEPT_ALIKE:]
-        _bound(self._rounds)
+        self.rounds[round.key] = (*self.rounds.pop(round.key, ()), round)[-_KEPT_ALIKE:]
+        _bound(self.rounds)
 
     def take_round(self, key: bytes | None) -> Round | None:
         """The call that a request with this key continues. Once: another with this key repeats the request."""
-        waiting = self._rounds.pop(key, ()) if key is not None else ()
+        waiting = self.rounds.pop(key, ()) if key is not None else ()
         if len(waiting) > 1:
-            self._rounds[waiting[0].key] = waiting[1:]
+            self.rounds[waiting[0].key] = waiting[1:]
         return waiting[0] if waiting else None
+
+    def goes_on(self, call: Call, known: Named) -> None:
+        """What is known of a request that continues a call, for the other hosts that go on with it, too."""
+        goes_on = call.continues
+        if goes_on is None:
+            return
+        if known.answer is not None:
+            self.served(goes_on, call.went_along)
+            call.went_along = 0
+        if goes_on.others:
+            self.went_on[goes_on.key] = WentOn(goes_on, call.call_key, known)
+            _bound(self.went_on)
+
+    def served(self, goes_on: Round, hosts: int) -> None:
+        """So many of the others have what came of it."""
+        goes_on.others -= hosts
+        last = self.went_on.get(goes_on.key)
+        if last is not None and last.round is goes_on and not goes_on.others:
+            del self.went_on[goes_on.key]
 
     def begin(self, digest: bytes, call: Call) -> None:
         self._in_flight.setdefault(digest, []).append(call)

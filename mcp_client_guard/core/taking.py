@@ -203,10 +203,12 @@ class Taking(TakeOver):
         if call.stateless and subscription_of(message) is not None:
             answer = with_subscription(answer, call.host_id)
         self.streams.deliver(stream, answer, call)
+        late = 0 if call.continues is None else call.continues.others - call.went_along
+        others = len(call.joined) + late
         self._answer_others(call, message)
         if call.stateless and asks_for_input(message):
             key = awaited_key(call.method, call.params, message)
-            self.shared.open_round(Round(key, call.call_key, call.named))
+            self.shared.open_round(Round(key, call.call_key, call.named, others))
             self._settle(call, Outcome.INPUT_REQUIRED, "the server asks for input", message)
         else:
             self._settle(call, Outcome.COMPLETED, "answered", message)

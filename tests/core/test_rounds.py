@@ -240,3 +240,131 @@ def test_in_a_session_there_are_no_rounds() -> None:
 @pytest.mark.parametrize("result", [{}, {"resultType": "complete"}, {"resultType": "task"}])
 def test_any_other_result_is_the_last(result: JSON) -> None:
     assert outcomes(call(opened()).answer(result)) == [Outcome.COMPLETED]
+
+
+# Two hosts that were told the same: their calls were one, and so is what they go on with.
+
+
+@pytest.fixture
+def two() -> tuple[Connection, Connection]:
+    """Two connections whose equal calls were joined, and answered with a question."""
+    process = Process(policy=GuardPolicy(max_attempts=2))
+    one, other = process.connect(), process.connect()
+    first = call(one)
+    first.not_written()
+    assert not of(call(other).actions, Post), "it is joined"
+    first.begin()
+    first.answer(asks())
+    assert delivered(other.forwarded)[-1]["result"] == asks()
+    return one, other
+
+
+def ran(process: Process) -> int:
+    """Requests that were sent to go on with a call."""
+    log = [action for host in process.connections for action in host.log]
+    return len({p.message["id"] for p in of(log, Post) if "inputResponses" in p.message["params"]})
+
+
+@pytest.mark.parametrize("when", ["in flight", "answered"])
+def test_the_second_of_two_hosts_gets_what_the_first_one_gets(
+    two: tuple[Connection, Connection], when: str
+) -> None:
+    one, other = two
+    first = go_on(one)
+    if when == "answered":
+        first.answer()
+    late = go_on(other)
+    if when == "in flight":
+        first.answer()
+    (answer,) = delivered(late.actions + other.forwarded[1:])
+    assert (answer["id"], answer["result"]["content"][0]["text"]) == (late.host_id, "ok")
+    assert ran(one.process) == 1
+    assert of(go_on(other).actions, Post), "it has its answer: what comes now is another call"
+
+
+@pytest.mark.parametrize("when", ["in flight", "answered"])
+def test_so_through_every_round(two: tuple[Connection, Connection], when: str) -> None:
+    one, other = two
+    first = go_on(one)
+    if when == "in flight":
+        go_on(other)
+    first.answer(asks("two"))
+    if when == "answered":
+        assert delivered(go_on(other).actions)[0]["result"] == asks("two")
+    go_on(one, "two").answer()
+    assert delivered(go_on(other, "two").actions)[0]["result"]["content"]
+    assert ran(one.process) == 2
+    assert not one.process.shared.went_on, "nobody else was told"
+
+
+def test_a_lost_continuation_holds_back_the_other_host_however_late(two: tuple[Connection, Connection]) -> None:
+    one, other = two
+    first = go_on(one)
+    first.accept()
+    first.cut()
+    other.now += 3600
+    repeat = go_on(other)
+    assert not of(repeat.actions, Post)
+    (refused,) = reports(repeat.actions, RepeatRefused)
+    one.process.shared.consent(refused.call_key)
+    assert of(go_on(other).actions, Post)
+
+
+@pytest.mark.parametrize("how", ["not written", "cancelled"])
+def test_one_that_never_left_leaves_the_round_to_both(two: tuple[Connection, Connection], how: str) -> None:
+    one, other = two
+    first = go_on(one)
+    joined = go_on(other)
+    for _ in range(9):
+        first.not_written() if how == "not written" else None
+    if how == "cancelled":
+        first.not_written()
+        one.cancel(first)
+    assert "error" in delivered(other.forwarded)[-1]
+    assert delivered(other.forwarded)[-1]["id"] == joined.host_id
+    again = go_on(other)
+    assert of(again.actions, Post)
+    assert not of(go_on(one).actions, Post)
+    again.answer()
+    assert delivered(one.forwarded)
+
+
+def test_a_host_that_leaves_has_no_part_in_what_comes_after(two: tuple[Connection, Connection]) -> None:
+    one, other = two
+    first = go_on(one)
+    other.cancel(go_on(other))
+    first.answer(asks("two"))
+    go_on(one, "two").answer()
+    assert of(go_on(other, "two").actions, Post)
+
+
+def test_the_same_by_name(two: tuple[Connection, Connection]) -> None:
+    """The second host names its call only now; the first one's has no name."""
+    one, other = two
+    first = go_on(one, name="mine")
+    first.accept()
+    first.cut()
+    assert not of(go_on(other, name="mine").actions, Post)
+    one.process.shared.consent("mine")
+    assert of(go_on(other, name="mine").actions, Post)
+
+
+def test_a_new_call_that_stops_alike_goes_on_by_itself(two: tuple[Connection, Connection]) -> None:
+    one, other = two
+    go_on(one).answer()
+    call(one).answer(asks())
+    assert of(go_on(one).actions, Post), "it was asked anew"
+    assert ran(one.process) == 2
+    assert not of(go_on(other).actions, Post), "and the other host's is the first one still"
+
+
+def test_what_went_on_and_is_forgotten_holds_nobody_back(
+    two: tuple[Connection, Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two
+    monkeypatch.setattr("mcp_client_guard.core.shared._KEPT", 0)
+    first = go_on(one)
+    for _ in range(9):
+        first.not_written()
+    one.process.shared.rounds.clear()
+    assert of(go_on(other).actions, Post)

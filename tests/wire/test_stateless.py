@@ -322,6 +322,58 @@ async def test_what_the_host_and_server_say_of_a_round_passes_exactly() -> None:
         assert one.call_key == two.call_key
 
 
+async def test_the_next_connection_goes_on_with_a_call() -> None:
+    """Frameworks open a connection for each request."""
+    asked = {"resultType": "input_required", "inputRequests": {}, "requestState": "S"}
+
+    async def call(request: Request, reply: Reply) -> None:
+        is_first = "requestState" not in request.json["params"]
+        await reply.json(result(request.rpc_id, asked if is_first else {"content": []}))
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Modern(call=call)) as server:
+            guard = Guard(server.url, generation="host")
+            codec = Codec(lambda message: message, lambda sent: sent)
+            for more in ({}, {"inputResponses": {}, "requestState": "S"}):
+                host = ModernHost()
+                async with Connection(guard, lambda: codec) as (host.read, host.write):
+                    await host.post("tools/call", {**CALL, **more})
+                    await host.read.receive()
+            one, two = await guard.calls()
+            assert one.call_key == two.call_key
+
+
+async def test_two_hosts_that_were_told_the_same_go_on_with_one_request() -> None:
+    asked = {"resultType": "input_required", "inputRequests": {}, "requestState": "S"}
+    both = anyio.Event()
+
+    async def call(request: Request, reply: Reply) -> None:
+        is_first = "requestState" not in request.json["params"]
+        await both.wait()
+        await reply.json(result(request.rpc_id, asked if is_first else {"content": []}))
+
+    named = {**CALL, "_meta": {"io.github.mcp-client-guard/call-key": "order-1"}}
+    codec = Codec(lambda message: message, lambda sent: sent)
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Modern(call=call)) as server:
+            guard = Guard(server.url, generation="host")
+            one, two = ModernHost(), ModernHost()
+            async with (
+                Connection(guard, lambda: codec) as (one.read, one.write),
+                Connection(guard, lambda: codec) as (two.read, two.write),
+            ):
+                for host in (one, two):
+                    await host.post("tools/call", named)
+                both.set()
+                for host in (one, two):
+                    assert (await host.read.receive())["result"] == asked
+                for host in (one, two):
+                    await host.post("tools/call", {**CALL, "inputResponses": {}, "requestState": "S"})
+                for host in (one, two):
+                    assert (await host.read.receive())["result"]["content"] == []
+            assert len(server.sent("POST", "tools/call")) == 2
+
+
 async def test_the_hook_may_ask_the_server_without_a_session() -> None:
     async def call(request: Request, reply: Reply) -> None:
         if request.json["params"]["name"] == "charge":
