@@ -25,15 +25,28 @@ T = TypeVar("T")
 
 
 @define(eq=False, repr=False)
+class Place:
+    """A message that keeps its place in the order while it waits for the disk."""
+
+    message: JSON
+    is_due: bool = False
+
+
+@define(eq=False, repr=False)
 class Inbox:
-    """Bounded by back-pressure: `room` keeps the reader of a socket waiting while the host is behind (L9)."""
+    """Bounded by back-pressure: `room` keeps the reader of a socket waiting while the host is behind (L9).
+
+    The order is that in which the core has decided: by that it knows which message was taken.
+    """
 
     max_bytes: int
     drained: int = field(default=0, init=False)
     """Messages taken by the host since the core was last told."""
     on_drained: Callable[[], None] = field(default=lambda: None)
     """Called when the first message since then was taken."""
-    _messages: deque[JSON] = field(factory=deque, init=False)
+    _messages: deque[JSON | Place] = field(factory=deque, init=False)
+    _places: int = field(default=0, init=False)
+    """How many of these are `Place`s."""
     _bytes: int = field(default=0, init=False)
     _handed: bool = field(default=False, init=False)
     _closed: bool = field(default=False, init=False)
@@ -44,10 +57,20 @@ class Inbox:
         if self._closed:
             return
         self._messages.append(message)
-        waiting = self._waiting
-        if waiting is not None:
-            self._waiting = None
-            waiting.set()
+        if self._waiting is not None:
+            self._wake()
+
+    def reserve(self, message: JSON) -> Place:
+        """Put this message, which is not to be handed out before `release`; nor is anything behind it."""
+        place = Place(message)
+        self._messages.append(place)
+        self._places += 1
+        return place
+
+    def release(self, place: Place) -> None:
+        """What it waited for is done."""
+        place.is_due = True
+        self._wake()
 
     def account(self, size: int) -> None:
         """These many bytes were read from a socket for what was just put."""
@@ -81,15 +104,19 @@ class Inbox:
             self.drained += 1
             if self.drained == 1:
                 self.on_drained()
-        while not self._messages:
-            self._bytes = 0
-            self._make_room()
+        while not self._messages or (self._places and self._is_held(self._messages[0])):
+            if not self._messages:
+                self._bytes = 0
+                self._make_room()
             if self._closed:
                 raise anyio.EndOfStream
             self._waiting = waiting = anyio.Event()
             await waiting.wait()
         self._handed = True
         message = self._messages.popleft()
+        if isinstance(message, Place):
+            self._places -= 1
+            message = message.message
         if self._room is not None and len(self._messages) <= _MAX_MESSAGES // 2:
             self._bytes = self._bytes // 2
             self._make_room()
@@ -103,9 +130,16 @@ class Inbox:
     def close(self) -> None:
         """No more will be put."""
         self._closed = True
-        if self._waiting is not None:
-            self._waiting.set()
+        self._wake()
         self._make_room()
+
+    def _is_held(self, first: JSON | Place) -> bool:
+        return isinstance(first, Place) and not first.is_due
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.set()
 
     def _make_room(self) -> None:
         if self._room is not None:

@@ -10,6 +10,7 @@ from attrs import define, evolve, field, frozen
 from mcp_client_guard._errors import StoreError
 from mcp_client_guard._theirs import is_theirs
 from mcp_client_guard.core.actions import Save
+from mcp_client_guard.core.inputs import SaveFailed
 from mcp_client_guard.core.model import (
     AnswerDrained,
     CallSent,
@@ -44,6 +45,11 @@ class Batch:
 
     serial: int
     own: Mapping[int, Record]
+
+    @property
+    def rows(self) -> set[int]:
+        """The requests whose rows are among them, by wire ID."""
+        return {record.wire_id for record in self.own.values() if isinstance(record, CallSent)}
 
 
 @define(eq=False, repr=False)
@@ -119,6 +125,18 @@ class Saving:
         while before & self._under_way:
             self._ended = self._ended or anyio.Event()
             await self._ended.wait()
+
+    async def rows(self, batch: Batch) -> list[SaveFailed]:
+        """Write this batch; what there is to tell of requests whose rows could not be written."""
+        try:
+            await self.write(batch)
+        except BaseException as error:  # a store of the user's own may raise anything
+            if not is_theirs(error):
+                raise
+            if not batch.rows:
+                self.failed(error)
+            return [SaveFailed(wire_id, said(error)) for wire_id in sorted(batch.rows)]
+        return []
 
     async def write(self, batch: Batch, *, durable: bool = True) -> None:
         """Write this batch, and all that waits.

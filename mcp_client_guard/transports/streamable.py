@@ -44,19 +44,18 @@ from mcp_client_guard.core.inputs import (
     IdleElapsed,
     Input,
     MessageSubmitted,
-    SaveFailed,
     TimerElapsed,
     TooLarge,
 )
 from mcp_client_guard.core.machine import Machine
-from mcp_client_guard.core.model import JSON, CallSent, assert_never
+from mcp_client_guard.core.model import JSON, assert_never
 from mcp_client_guard.core.report import Event
 from mcp_client_guard.stores import Claim
 
 from . import http, retry
 from .exchange import BodyTooLarge, Exchange
-from .inbox import Inbox
-from .saving import GROUP, Batch, Saving, said
+from .inbox import Inbox, Place
+from .saving import GROUP, Batch, Saving
 from .sse import EventReader, EventTooLarge, parse_json
 from .timers import Timers
 
@@ -155,23 +154,33 @@ class StreamableHttp:
         """Have everything in the store that was ordered to be saved until now."""
         await self._saving.all()
 
-    def _carry_out(self, actions: Sequence[Action]) -> None:
+    def _carry_out(self, actions: Sequence[Action | Place]) -> None:
         for done, action in enumerate(actions):
             if isinstance(action, Save) and action.durable:
                 # What follows waits for the disk, once for all of it; nothing else does.
                 batch = self._saving.order(each for each in actions[done:] if isinstance(each, Save))
-                rest = [each for each in actions[done:] if not isinstance(each, Save)]
-                for order in rest:
-                    if isinstance(order, (Post, Get, OpenSocket)):
-                        self._expect(order)
+                rest = [kept for each in actions[done:] if (kept := self._keep(each)) is not None]
                 self.tasks.start_soon(self._save_first, batch, rest)
                 return
             self._do(action)
 
-    def _do(self, action: Action) -> None:
+    def _keep(self, action: Action | Place) -> Action | Place | None:
+        """What is left to be done of this once the disk has been waited for: what is decided meanwhile overtakes
+        that, but must find it."""
+        if isinstance(action, Deliver):
+            return self.inbox.reserve(action.message)
+        if isinstance(action, (Post, Get, OpenSocket)):
+            self._expect(action)
+        elif isinstance(action, (SetTimer, CancelTimer)):
+            self._do(action)
+        return None if isinstance(action, (Save, SetTimer, CancelTimer)) else action
+
+    def _do(self, action: Action | Place) -> None:
         match action:
             case Deliver():
                 self.inbox.put(action.message)
+            case Place():
+                self.inbox.release(action)
             case Save():
                 self._saving.behind(action.records)
             case Post() | Get() | OpenSocket():
@@ -243,9 +252,9 @@ class StreamableHttp:
         if count:
             self.feed(Drained(count))
 
-    async def _save_first(self, batch: Batch, rest: Sequence[Action]) -> None:
+    async def _save_first(self, batch: Batch, rest: Sequence[Action | Place]) -> None:
         """Carry out the rest once this is on disk; if the store does not come back, all but the requests of it."""
-        rows = {record.wire_id for record in batch.own.values() if isinstance(record, CallSent)}
+        rows = batch.rows
         others = [each for each in rest if not (isinstance(each, Post) and each.stream in rows)]
         written = anyio.Event()
         if others:
@@ -265,16 +274,8 @@ class StreamableHttp:
             self._carry_out(rest)
 
     async def _save(self, batch: Batch, written: anyio.Event) -> None:
-        try:
-            await self._saving.write(batch)
-        except BaseException as error:  # a store of the user's own may raise anything
-            if not is_theirs(error):
-                raise
-            sent = [record for record in batch.own.values() if isinstance(record, CallSent)]
-            for record in sent:
-                self.feed(SaveFailed(record.wire_id, said(error)))
-            if not sent:
-                self._saving.failed(error)
+        for failed in await self._saving.rows(batch):
+            self.feed(failed)
         written.set()
 
     # One exchange.

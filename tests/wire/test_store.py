@@ -125,6 +125,7 @@ class Failing(MemoryStore):
         self.durable_writes = 0
         self.go_on = anyio.Event()
         self.go_on.set()
+        self.stalled = anyio.Event()
 
     async def claim(self, key: str, *, origin: str, principal: str | None) -> Claim:
         return FailingClaim(self, await super().claim(key, origin=origin, principal=principal))
@@ -142,6 +143,8 @@ class FailingClaim:
 
     async def write(self, slot: int, records: Any, *, durable: bool = False) -> None:
         self._store.durable_writes += durable
+        if durable and not self._store.go_on.is_set():
+            self._store.stalled.set()
         await self._store.go_on.wait()
         if self._store.full:
             raise self._store.error
@@ -237,6 +240,33 @@ async def test_a_store_that_does_not_come_back_keeps_nobody_from_what_was_receiv
         assert ["does not come back" in event.why for event in host.of(StoreFailed)] == [True]
         store.go_on.set()
     assert [c.task_id for c in await store.calls() if c.method == "tools/call"] == ["t"]
+
+
+async def test_nothing_overtakes_an_answer_that_waits_for_the_disk() -> None:
+    """It would count as that answer once the host has taken it: by their order the core knows them (S6)."""
+    store, arrived, may_answer = Failing(), anyio.Event(), anyio.Event()
+
+    async def play(call: Request, reply: Reply) -> None:
+        if call.json["params"]["arguments"]["n"] == 1:
+            arrived.set()
+            await may_answer.wait()
+            await reply.json(tool_result(call.rpc_id, "done"))
+            return
+        store.go_on = anyio.Event()
+        task = {"taskId": "t", "status": "working", "ttl": 60_000}
+        await reply.json({"jsonrpc": "2.0", "id": call.rpc_id, "result": {"task": task}})
+
+    async with plainly(Streams(play), store=store) as (_, host):
+        done = await host.post("tools/call", {"name": "charge", "arguments": {"n": 1}})
+        await arrived.wait()
+        task = await host.post("tools/call", {"name": "charge", "arguments": {"n": 2}})
+        await store.stalled.wait()
+        may_answer.set()
+        await host.until(lambda: [e.tool for e in host.of(CallSettled) if e.tool])
+        assert not host.answers_to(done)
+        store.go_on.set()
+        await host.until(lambda: host.answers_to(done))
+        assert [m["id"] for m in host.messages if m.get("id") in (done, task)] == [task, done]
 
 
 async def test_an_answer_for_the_server_goes_out_though_the_store_does_not_come_back(
