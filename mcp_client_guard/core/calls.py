@@ -212,9 +212,25 @@ class Calls(Choosing):
 
     def _may_have_run(self, call: Call) -> bool:
         """Stop it where it has not left yet; else say that it may have run."""
+        return self._may_this_have_run(call) or call.repeats > 0
+
+    def _may_this_have_run(self, call: Call) -> bool:
+        """The same, of its newest sending alone."""
         stranded = self._stranded.get(call.first_wire_id)
-        ran = self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO
-        return ran or call.repeats > 0
+        return self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO
+
+    def stop(self, call: Call) -> None:
+        if self._may_this_have_run(call):
+            self._tell_cancelled(call, "an earlier request with the same call key was answered")
+
+    def _tell_cancelled(self, call: Call, reason: str) -> None:
+        """Tell the server that the guard has no more use for this request."""
+        if call.stateless or call.method == "initialize" or self.is_over(call):
+            return
+        params = {"requestId": call.wire_id, "reason": reason}
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
+        call.cancelled = True
 
     def _release(self) -> None:
         for call in list(self._waiting.values()):
@@ -252,11 +268,7 @@ class Calls(Choosing):
         if not self._may_have_run(call):
             self.not_executed(call, "wire", "it could not be sent within call_deadline")
             return
-        if not call.stateless and call.method != "initialize" and not self.is_over(call):
-            params = {"requestId": call.wire_id, "reason": "call_deadline"}
-            message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-            self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
-            call.cancelled = True
+        self._tell_cancelled(call, "call_deadline")
         self._tell_in_doubt(call, "no answer within call_deadline")
 
     def crowded_out(self, message: JSON) -> None:

@@ -101,6 +101,10 @@ class Call:
     """It repeats a call in doubt, and may."""
     previous: tuple[int, int] | None = None
     """Incarnation and wire ID of the sending before this one."""
+    later: Call | None = None
+    """The sending after this one, whose outcome is that of the request."""
+    answered_as_earlier: bool = False
+    """An earlier sending was answered in place of this one."""
     untold: bool = False
     """Its outcome is settled, and is to be marked as told once the host has taken it."""
     heard: bool = False
@@ -123,6 +127,11 @@ class Call:
     def is_prompt(self) -> bool:
         """Any server answers it at once, and asking again does no harm: long silence means a dead connection."""
         return self.method in _PROMPT or self.own in (Own.PING, Own.PROOF)
+
+    @property
+    def newest(self) -> Call:
+        """The newest sending of the same request."""
+        return self if self.later is None else self.later.newest
 
     @property
     def in_flight(self) -> bool:
@@ -204,19 +213,20 @@ class Ledger:
         return next((c for c in self._calls.values() if c.first_wire_id == first_wire_id), None)
 
     def owing(self, wire_id: object) -> Call | None:
-        """The request that an answer with this ID belongs to: in flight, in doubt or cancelled unanswered."""
+        """The request that an answer with this ID belongs to: in flight, in doubt, cancelled unanswered, or sent
+        again."""
         number = _as_wire_id(wire_id)
         if number is None:
             return None
         return self._calls.get(number) or self._in_doubt.get(number)
 
     def settle(self, call: Call, outcome: Outcome) -> None:
-        """Give a call its outcome; one in doubt or cancelled is kept, for a late answer."""
+        """Give a call its outcome; one in doubt, cancelled or sent again is kept, for a late answer."""
         call.outcome = outcome
         self._calls.pop(call.wire_id, None)
         if call.host_id is not None and self._by_host_id.get(call.host_id) is call:
             del self._by_host_id[call.host_id]
-        if outcome in _ANSWER_MAY_COME:
+        if outcome in _ANSWER_MAY_COME or call.later is not None or call.answered_as_earlier:
             self._in_doubt[call.wire_id] = call
             if len(self._in_doubt) > _MAX_IN_DOUBT:
                 del self._in_doubt[next(iter(self._in_doubt))]

@@ -206,6 +206,7 @@ class Reconciling(Repeats):
             cancelled=False,
             previous=(old.incarnation, old.wire_id),
         )
+        old.later = new
         self._stranded.pop(old.first_wire_id, None)
         old.joined.clear()
         self.ledger.settle(old, outcome)

@@ -80,7 +80,8 @@ class DuplicateDropped:
 
 @frozen
 class OrphanDropped:
-    """A message that belongs to no request of this session. Not delivered."""
+    """A message that belongs to no request of this session, or a further answer to a call that was sent again.
+    Not delivered."""
 
     stream: str
     what: str

@@ -30,6 +30,7 @@ class Taken(Enum):
     ORPHAN = auto()
 
 
+_UNANSWERED = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)
 _DELIVERED = Taken.DELIVERED  # on Python 3.11 too slow to look up for every event
 
 
@@ -177,6 +178,8 @@ class Taking(TakeOver):
                 self.own_answered(stream, call, message)
             elif call.own is Own.TRIAL:
                 self._late_trial(stream, call, message)
+        elif call.later is not None or (call.answered_as_earlier and not call.in_flight):
+            self._take_surplus(stream, call, message)
         elif not self.is_taken_later(call, message):
             self.settle_answer(call, message, stream)
         self.streams.finish_call(call.wire_id, by=stream)
@@ -184,6 +187,27 @@ class Taking(TakeOver):
     @abstractmethod
     def _late_trial(self, stream: Stream, call: Call, message: JSON) -> None:
         """A session that was tried was opened after all."""
+        ...
+
+    def _take_surplus(self, stream: Stream, call: Call, message: JSON) -> None:
+        """The answer to one of several sendings of a request, and not to the newest; or to that, and it had one.
+
+        The first that tells of success is the answer. A failure is not, for another sending may do what this one
+        has not done.
+        """
+        newest = call.newest
+        if newest is call or not _tells_of_success(message) or newest.outcome not in _UNANSWERED:
+            what = "the answer to another sending of a call that was sent again"
+            self.out.append(Report(OrphanDropped(stream.name, what)))
+            return
+        newest.answered_as_earlier = True
+        if newest.in_flight:
+            self.stop(newest)
+        self.settle_answer(newest, message, stream)
+
+    @abstractmethod
+    def stop(self, call: Call) -> None:
+        """Nobody waits for the answer to this sending any more: nothing of it leaves, and the server is told."""
         ...
 
     def settle_answer(self, call: Call, message: JSON, stream: Stream | None = None) -> None:
@@ -211,7 +235,8 @@ class Taking(TakeOver):
             self.shared.open_round(Round(key, call.call_key, call.named, others))
             self._settle(call, Outcome.INPUT_REQUIRED, "the server asks for input", message)
         else:
-            self._settle(call, Outcome.COMPLETED, "answered", message)
+            how = "an earlier sending of it was answered" if call.answered_as_earlier else "answered"
+            self._settle(call, Outcome.COMPLETED, how, message)
 
     def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
         method, params = call.method, call.params
@@ -244,3 +269,8 @@ class Taking(TakeOver):
             self.out.append(Report(NotificationLost(method, "the session is lost")))
             return None
         return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)
+
+
+def _tells_of_success(message: JSON) -> bool:
+    result = message.get("result")
+    return isinstance(result, dict) and not result.get("isError")

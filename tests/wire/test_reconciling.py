@@ -107,6 +107,34 @@ async def test_the_hook_may_have_it_sent_again_under_the_same_call_key() -> None
     assert mcp.ran[0] == mcp.ran[1]
 
 
+class LateAnswer(Cutting):
+    """The answer to the first sending comes on the standalone stream, while the second is being sent."""
+
+    async def standalone(self, request: Request, reply: Reply) -> None:
+        self.get = reply
+        await reply.open_sse()
+        await anyio.sleep_forever()
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        if len(self.ran) == 1:
+            await self.get.event(tool_result(self.first, "receipt 1"))
+            await anyio.sleep_forever()
+        self.first = request.rpc_id
+        await super().call(request, reply)
+
+
+async def test_the_answer_to_an_earlier_sending_is_the_answer_and_nothing_is_sent_a_third_time() -> None:
+    async def again(call: InDoubtCall, server: Reconciler) -> Resend:
+        return Resend()
+
+    mcp = LateAnswer()
+    async with served(mcp, reconcile=again) as (guard, host):
+        assert await host.call() == Answer("receipt 1")
+    rows = [call.outcome for call in await guard.calls() if call.tool == "charge"]
+    assert rows == [Outcome.RESENT, Outcome.COMPLETED]
+    assert len(mcp.ran) == 1
+
+
 async def test_a_question_of_the_hook_s_whose_answer_is_lost_raises_and_says_nothing_of_the_call() -> None:
     """As in docs/outcomes.md: a result with `isError` would mean that the server knows of no such charge."""
     raised: list[RequestFailed] = []

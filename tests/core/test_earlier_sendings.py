@@ -1,0 +1,144 @@
+"""A call that was sent again has one answer: whichever of its sendings is the first to succeed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Post, StopAsking, TimerKind
+from mcp_client_guard.core.inputs import Reconciled
+from mcp_client_guard.core.model import Outcome
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import CallSettled, OrphanDropped
+from mcp_client_guard.core.verdicts import Resend
+from tests.core.driver import Driver, Peer, delivered, of, outcomes, reports
+from tests.core.scenes import Process
+
+CHARGED: dict[str, Any] = {"content": [{"type": "text", "text": "receipt 1"}]}
+AGAIN = GuardPolicy(resend={"charge": "always"})
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver(AGAIN).opened(standalone=True)
+
+
+def resent(driver: Driver) -> tuple[Peer, Peer]:
+    """A call whose connection was cut, and its second sending."""
+    first = driver.call()
+    first.cut()
+    second = driver.sent("tools/call")
+    assert second.stream != first.stream
+    return first, second
+
+
+def cancelled(driver: Driver) -> list[Any]:
+    """What the server was told to be cancelled."""
+    posts = [p.message for p in of(driver.log, Post)]
+    return [m["params"]["requestId"] for m in posts if m.get("method") == "notifications/cancelled"]
+
+
+def test_the_answer_to_the_first_sending_is_the_answer_and_the_second_is_cancelled(driver: Driver) -> None:
+    first, second = resent(driver)
+    actions = driver.standalone.event("e1", first.result(CHARGED))
+    assert delivered(actions) == [{"jsonrpc": "2.0", "id": first.host_id, "result": CHARGED}]
+    (settled,) = reports(actions, CallSettled)
+    assert (settled.wire_id, settled.outcome) == (second.stream, Outcome.COMPLETED)
+    assert settled.reason == "an earlier sending of it was answered"
+    assert cancelled(driver) == [second.stream]
+
+
+def test_so_it_is_where_the_second_was_lost_as_well_and_the_hook_is_being_asked(driver: Driver) -> None:
+    driver = Driver(has_hook=True).opened(standalone=True)
+    first = driver.call()
+    first.cut()
+    driver.reconciled(first, Resend())
+    driver.sent("tools/call").cut()
+    actions = driver.standalone.event("e1", first.result(CHARGED))
+    assert [m["id"] for m in delivered(actions)] == [first.host_id]
+    assert of(actions, StopAsking) == [StopAsking(first.stream)]
+    assert driver.feed(Reconciled(first.stream, Resend())) == [], "there is no third sending"
+
+
+def test_what_has_not_left_yet_never_does(driver: Driver) -> None:
+    driver = Driver(GuardPolicy(trust_status=True)).opened(standalone=True)
+    first = driver.call()
+    first.refuse(429, retry_after=5.0)
+    second = driver.sent("tools/call")
+    assert second.order.delay.at_least == 5.0
+    actions = driver.standalone.event("e1", first.result(CHARGED))
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert not second.is_open
+    assert cancelled(driver) == []
+
+
+def test_it_recovers_a_call_whose_second_sending_is_in_doubt(driver: Driver) -> None:
+    first, second = resent(driver)
+    driver.elapse(TimerKind.DEADLINE, first.stream)
+    actions = driver.standalone.event("e1", first.result(CHARGED))
+    assert delivered(actions) == []
+    (settled,) = reports(actions, CallSettled)
+    assert (settled.wire_id, settled.outcome) == (second.stream, Outcome.RECOVERED)
+    assert settled.answer is not None
+
+
+@pytest.mark.parametrize("failure", ["error", "isError"])
+@pytest.mark.parametrize("doubtful", [True, False])
+def test_a_failure_of_the_first_says_nothing_of_the_second(driver: Driver, failure: str, doubtful: bool) -> None:
+    first, second = resent(driver)
+    if doubtful:
+        driver.elapse(TimerKind.DEADLINE, first.stream)
+    failed = first.error(-32603) if failure == "error" else first.result({**CHARGED, "isError": True})
+    actions = driver.standalone.event("e1", failed)
+    assert not delivered(actions)
+    assert not outcomes(actions)
+    assert len(reports(actions, OrphanDropped)) == 1
+    assert outcomes(second.answer()) == [Outcome.RECOVERED if doubtful else Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+@pytest.mark.parametrize("order", ["first, second", "second, first"])
+def test_a_second_answer_is_reported_and_goes_to_nobody(driver: Driver, doubtful: bool, order: str) -> None:
+    first, second = resent(driver)
+    if doubtful:
+        driver.elapse(TimerKind.DEADLINE, first.stream)
+    one, other = (first, second) if order == "first, second" else (second, first)
+    driver.standalone.event("e1", one.result(CHARGED))
+    actions = driver.standalone.event("e2", other.result())
+    assert not delivered(actions)
+    assert not outcomes(actions)
+    (dropped,) = reports(actions, OrphanDropped)
+    assert dropped.what == "the answer to another sending of a call that was sent again"
+
+
+def test_the_answer_to_any_of_three_sendings_is_the_answer(driver: Driver) -> None:
+    _, second = resent(driver)
+    second.cut()
+    third = driver.sent("tools/call")
+    assert outcomes(driver.standalone.event("e1", second.result(CHARGED))) == [Outcome.COMPLETED]
+    assert cancelled(driver) == [third.stream]
+
+
+def test_it_is_not_lost_with_a_stream_that_proves_nothing(driver: Driver) -> None:
+    """It is held while the standalone stream is on trial, and is stronger than that stream's end."""
+    first, _ = resent(driver)
+    for name in ("e1", "e2"):
+        driver.standalone.event(name, {"jsonrpc": "2.0", "method": "notifications/message", "params": {"n": name}})
+    driver.standalone.resumed()
+    driver.standalone.event("e9", first.result(CHARGED))
+    actions = driver.standalone.end()
+    assert [m["id"] for m in delivered(actions) if "id" in m] == [first.host_id]
+
+
+def test_a_name_has_its_answer_in_the_next_process_too() -> None:
+    process = Process(policy=AGAIN)
+    one = process.connect()
+    one.opened(standalone=True)
+    first = one.named("order-17")
+    first.cut()
+    one.standalone.event("e1", first.result(CHARGED))
+    one.drain(2)
+    after = process.killed().connect()
+    again = after.named("order-17")
+    assert [m["result"] for m in delivered(again.actions)] == [CHARGED]
