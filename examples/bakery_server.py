@@ -18,6 +18,9 @@ except ImportError:
     MCPServer = None
     from mcp.server.fastmcp import Context, FastMCP
 
+RETRY = 1000
+"""Milliseconds after which clients may come back: all is baked then. Both SDKs lose what is sent while they replay."""
+
 
 class Log(EventStore):
     """Every event in order. Enough for the one session of this example: a real one keeps sessions apart."""
@@ -47,12 +50,12 @@ async def bake(loaves: int, ctx: Context) -> str:
 
 def app() -> Any:
     if MCPServer is None:
-        first = FastMCP("bakery", event_store=Log())
+        first = FastMCP("bakery", event_store=Log(), retry_interval=RETRY)
         first.add_tool(bake)
         return first.streamable_http_app()
     second = MCPServer("bakery")
     second.add_tool(bake)
-    return second.streamable_http_app(event_store=Log())
+    return second.streamable_http_app(event_store=Log(), retry_interval=RETRY)
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ def run_example(name: str) -> str:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
