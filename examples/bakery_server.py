@@ -19,7 +19,7 @@ except ImportError:
     from mcp.server.fastmcp import Context, FastMCP
 
 RETRY = 1000
-"""Milliseconds after which clients may come back: all is baked then. Both SDKs lose what is sent while they replay."""
+"""Milliseconds until clients may come back: all is baked then. The SDKs lose what is sent while they replay."""
 
 
 class Log(EventStore):
