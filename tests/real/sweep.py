@@ -127,11 +127,25 @@ class Worker:
         order = json.dumps([self.transport, self.ports, self.names])
         command = [sys.executable, "-m", "tests.real.sweep", "--worker", self.loop]
         root = Path(__file__).parents[2]
-        done = subprocess.run(command, input=order, stdout=subprocess.PIPE, text=True, cwd=root, check=False)
-        self.verdicts = [Verdict.from_line(line) for line in done.stdout.splitlines() if line.startswith("[")]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
+        ) as worker:
+            assert worker.stdin is not None and worker.stdout is not None
+            worker.stdin.write(order)
+            worker.stdin.close()
+            for line in filter(lambda line: line.startswith("["), worker.stdout):
+                self.verdicts.append(Verdict.from_line(line))
+                self._tell_at_once(self.verdicts[-1])
         judged = {verdict.case for verdict in self.verdicts}
         lost = [name for name in self.names if name not in judged]
         self.verdicts += [Verdict(name, "hung", False, False, {}, ["its worker ended early"]) for name in lost]
+
+    def _tell_at_once(self, verdict: Verdict) -> None:
+        """A sweep takes long: what it has found is known before its end."""
+        if verdict.faults:
+            print(f"{verdict.case}: {'; '.join(verdict.faults)}", file=sys.stderr, flush=True)
+        if len(self.verdicts) % 500 == 0:
+            print(f"{self.loop}: {len(self.verdicts)} of {len(self.names)}", file=sys.stderr, flush=True)
 
 
 def _finish(pool: Sequence[Worker]) -> list[Verdict]:
