@@ -130,7 +130,8 @@ class Worker:
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
         ) as worker:
-            assert worker.stdin is not None and worker.stdout is not None
+            assert worker.stdin is not None
+            assert worker.stdout is not None
             worker.stdin.write(order)
             worker.stdin.close()
             for line in filter(lambda line: line.startswith("["), worker.stdout):
