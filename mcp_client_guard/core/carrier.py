@@ -49,6 +49,8 @@ class Carrying(Streams):
     """Carriers in a row that were lost before a session was open."""
     _pinged_at: float | None = field(default=None, init=False)
     """When the silent carrier's server was last asked for a byte."""
+    _aside: Stream | None = field(default=None, init=False)
+    """The standalone stream of a session of streamable HTTP, while the server is asked for a legacy one."""
 
     # Opened, and ended.
 
@@ -59,6 +61,34 @@ class Carrying(Streams):
         stream = self._new_stream(STANDALONE, StreamKind.CARRIER, "")
         stream.retry_ms = self._retry_ms
         self._get(stream, Delay(max(delay.attempt, self._failures), stream.retry_ms, delay.at_least))
+
+    def look_for_carrier(self) -> bool:
+        """Ask for a legacy stream, whose place the standalone stream leaves meanwhile; but if that one lives, the
+        server is no legacy one: then nothing is asked."""
+        stream = self._streams.get(STANDALONE)
+        if stream is not None and stream.kind is StreamKind.STANDALONE:
+            if stream.on_socket or (stream.opened_at is not None and not stream.brought_endpoint):
+                return False
+            self._cancel_timers(stream)
+            self.out.append(Hangup(stream.connection))
+            stream.move(StreamStep.CUT)
+            self._aside = self._streams.pop(STANDALONE)
+        self.open_carrier()
+        return True
+
+    def look_no_more(self) -> None:
+        """There is no legacy stream, or nobody waits for it."""
+        self.close_carrier()
+        stream, self._aside = self._aside, None
+        if stream is not None:
+            self._streams[STANDALONE] = stream
+            self._get(stream, self._delay(stream))
+
+    def _forget_aside(self) -> None:
+        """Its session is no more."""
+        stream, self._aside = self._aside, None
+        if stream is not None:
+            self._drop_cursor(stream)
 
     def close_carrier(self) -> None:
         """It is not wanted any more."""
@@ -72,10 +102,12 @@ class Carrying(Streams):
     def leave_session(self, opener: Stream | None = None) -> None:
         self.close_carrier()
         self._abandon("its session was lost")
+        self._forget_aside()
         super().leave_session(opener)
 
     def forget_session(self, opener: Stream) -> None:
         self._failures = 0
+        self._forget_aside()
         super().forget_session(opener)
 
     def _abandon(self, why: str) -> None:
@@ -101,7 +133,7 @@ class Carrying(Streams):
     ) -> None:
         """It has brought no endpoint: another attempt, as long as somebody awaits it."""
         if self.calls.is_detecting:
-            self.close_carrier()
+            self.look_no_more()
             self.calls.legacy_not_found()
             return
         stream.attempts += 1

@@ -1,17 +1,18 @@
 """How the messages of a connection travel: streamable HTTP, or legacy HTTP+SSE where the server has nothing else.
 
-Found once, at the first `initialize` (2026-07-28 transports, Backwards Compatibility): if its POST is refused as
-a legacy server refuses it, a GET must bring `endpoint` as its first event. A refusal in mid-session never says it.
+Found at an `initialize` (2026-07-28 transports, Backwards Compatibility): if its POST is refused as a legacy
+server refuses it, a GET must bring `endpoint` as its first event. What else is refused in mid-session never says
+it; but the session is lost then, or suspected, and the `initialize` that follows finds a server that went back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from attrs import define, field
 
 from .actions import NO_DELAY, Delay, Report
-from .classify import LOCKED, may_be_legacy, rule_on
+from .classify import LOCKED, code_of, may_be_legacy, rule_on
 from .ledger import Call, Refusal
 from .model import Generation
 from .report import Connected
@@ -29,13 +30,13 @@ class Detecting(Restoring):
     """Owns the generation of the session that is open, or is to be opened."""
 
     _is_known: bool = field(default=False, init=False)
-    """A session was opened, or the server was asked for a legacy stream: it is not asked again."""
+    """A session was opened, or the server was asked for a legacy stream: what is remembered counts no more."""
     _refused: list[tuple[Call, Refusal]] = field(factory=list, init=False)
     """Every `initialize` that waits for what the GET brings, and what its POST drew."""
     is_remembered: bool = field(default=False, init=False)
     """A legacy stream is tried first, since it worked before."""
-    _left_legacy: bool = field(default=False, init=False)
-    """Streamable HTTP is tried where a legacy server was."""
+    _left_legacy: Sequence[Call] = field(default=(), init=False)
+    """Every `initialize` that is tried with streamable HTTP since its GET has brought no legacy stream."""
 
     @property
     def is_legacy(self) -> bool:
@@ -55,14 +56,17 @@ class Detecting(Restoring):
 
     def holds_refusal(self, call: Call, refusal: Refusal, *, session_sent: bool) -> bool:
         """Whether this refusal of an `initialize` waits for what a GET brings."""
-        if self._left_legacy:
-            self._left_legacy = False
-            self.session.generation = Generation.LEGACY_SSE
-        is_first = not self._is_known and not session_sent
-        if not is_first or not call.in_flight or not may_be_legacy(refusal.status, refusal.body):
+        if call in self._left_legacy:
+            # The server has just been asked. Where it was a legacy one, the next `initialize` begins there again.
+            known, self._left_legacy = self.session.incarnation > 0, ()
+            self.session.generation = Generation.LEGACY_SSE if known else Generation.STREAMABLE_HTTP
+            return False
+        is_asked = not session_sent and call.in_flight and may_be_legacy(refusal.status, refusal.body)
+        # Who has had a session by POST knows what an error looks like that comes by it.
+        reads_posts = self.session.incarnation > 0 and code_of(refusal.body) is not None
+        if not is_asked or reads_posts or not self.streams.look_for_carrier():
             return False
         self._refused.append((call, refusal))
-        self.streams.open_carrier()
         return True
 
     def legacy_found(self) -> None:
@@ -83,21 +87,21 @@ class Detecting(Restoring):
         for refusal in mine:
             self._refused_for_good(call, refusal)
         if mine and not self._refused:
-            self.streams.close_carrier()
+            self.streams.look_no_more()
 
     def generation_known(self) -> None:
         """A session was opened."""
         self._is_known = True
-        self.is_remembered = self._left_legacy = False
+        self.is_remembered, self._left_legacy = False, ()
 
-    def legacy_gone(self, calls: Iterable[Call]) -> None:
+    def legacy_gone(self, calls: Sequence[Call]) -> None:
         """There is no legacy stream any more where one was: the server speaks streamable HTTP by now, or is gone.
 
         It is a new relationship (DESIGN §6): these `initialize` requests, of which nothing was sent, go there.
         """
         self.session.generation = Generation.STREAMABLE_HTTP
         self._is_known, self.is_remembered = True, False
-        self._left_legacy = self.session.incarnation > 0
+        self._left_legacy = calls
         for call in calls:
             self._put(call)
 

@@ -77,6 +77,14 @@ class Moves(Recovery):
         said = word is not None and knows_no_session(word.status, word.body)
         return said and knows_no_session(refusal.status, refusal.body)
 
+    # Streamable HTTP, and the server speaks legacy HTTP+SSE again.
+
+    def legacy_found(self) -> None:
+        if self._suspicion is not None:
+            # There can be no session beside it: a server that has that stream knows the suspected one no more.
+            self.lose_session("the server speaks HTTP+SSE")
+        super().legacy_found()
+
     # No sessions, and the server wants them again.
 
     def refused(self, call: Call, refusal: Refusal, *, session_sent: bool) -> None:

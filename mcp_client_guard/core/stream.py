@@ -111,6 +111,8 @@ class Stream:
     """The connection of the carrier on which the answer is to come; 0 until it is posted."""
     target: str | None = field(default=None, repr=False)
     """Where it is posted, in a legacy session."""
+    brought_endpoint: bool = False
+    """What was to be the standalone stream is a legacy one: the server knows the session no more."""
     accepted: bool = False
     """Its POST was answered without content: the answer comes on the carrier."""
 

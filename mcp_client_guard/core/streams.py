@@ -114,6 +114,8 @@ class Streams(Upgrading):
         if event.resets_id:
             stream.trail.forget_cursor()
             self._drop_stored(stream)
+        if event.name != "message":
+            stream.brought_endpoint = stream.brought_endpoint or event.name == "endpoint"
         if event.name == "resumed":
             self._resumed_event(stream, event)
         elif stream.trial is not None:

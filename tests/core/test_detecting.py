@@ -1,4 +1,4 @@
-"""Legacy HTTP+SSE is found at the first `initialize` and nowhere else."""
+"""Legacy HTTP+SSE is found at an `initialize` and nowhere else."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from mcp_client_guard.core.actions import EndSession, Get, Post, TimerKind
 from mcp_client_guard.core.inputs import Answered, EventReceived
-from mcp_client_guard.core.model import CallSent, Generation, Outcome, SessionEnded
+from mcp_client_guard.core.model import CallSent, CursorDropped, Generation, Grade, Outcome, SessionEnded
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import EndpointRefused, GenerationChosen, SessionLost
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import delivered, of, outcomes, records, reports
+from tests.core.driver import RESULT, delivered, evidence, note, of, outcomes, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 from tests.core.scenes import Process
 
@@ -91,7 +91,7 @@ def test_otherwise_the_first_refusal_is_the_answer(how: str, status: int) -> Non
     assert answer["error"]["data"]["http_status"] == status
     assert driver.machine.session.state is SessionState.NEW
     assert not driver.carrier.is_open
-    assert not of(refused(driver).actions, Get), "asked once"
+    assert of(refused(driver).actions, Get), "that was said of this one: the server may come back as another"
 
 
 def test_the_wait_for_the_endpoint_is_bounded_by_witness_timeout() -> None:
@@ -131,17 +131,167 @@ def test_a_call_that_has_its_outcome_is_not_held() -> None:
     assert not of(sent.refuse(404), Get)
 
 
-def test_in_mid_session_no_refusal_says_it() -> None:
+# A server of streamable HTTP goes back.
+
+
+def live(*, standalone: bool = False) -> Legacy:
+    """A session of streamable HTTP, of a server that has never been another."""
     driver = auto()
-    super(Legacy, driver).opened()
+    super(Legacy, driver).opened(standalone=standalone)
+    return driver
+
+
+def lost(driver: Legacy) -> Any:
+    """A call whose session is lost."""
     call = driver.call()
-    actions = call.refuse(404)
-    assert reports(actions, SessionLost)
-    for _ in range(5):
-        driver.sent("initialize").refuse(405)
-    assert len(of(driver.log, Get)) == 1, "the standalone stream's"
+    call.actions = call.refuse(404)
+    assert reports(call.actions, SessionLost)
+    return call
+
+
+def suspected(driver: Legacy) -> Any:
+    """A call, the ping and another `initialize` are refused as a legacy server refuses every POST."""
+    call = driver.call()
+    assert not of(call.refuse(405) + driver.sent("ping").refuse(405), Get), "a refusal in mid-session says nothing"
+    call.actions = driver.sent("initialize").refuse(405)
+    return call
+
+
+def test_a_server_that_has_gone_back_is_found_by_the_initialize_after_a_lost_session() -> None:
+    driver = live()
+    call = lost(driver)
+    (get,) = of(driver.sent("initialize").refuse(405), Get)
+    assert get.headers == {}
+    assert get.last_event_id is None
+    actions = driver.reopened()
+    assert driver.machine.session.generation is Generation.LEGACY_SSE
+    (again,) = [p for p in of(actions, Post) if p.message["method"] == "tools/call"]
+    assert again.target == "http://h/messages?session=1"
+    assert delivered(driver.answers(driver.sent("tools/call")))[-1]["id"] == call.host_id
+    assert driver.machine.shared.found is Generation.LEGACY_SSE
+
+
+def test_it_is_found_beside_a_suspected_session_which_is_over_then() -> None:
+    driver = live()
+    call = suspected(driver)
+    assert of(call.actions, Get)
+    actions = driver.serves()
+    (gone,) = reports(actions, SessionLost)
+    assert gone.reason == "the server speaks HTTP+SSE"
+    actions = driver.reopened()
+    assert [p.message["method"] for p in of(actions, Post)][-1] == "tools/call"
+    assert delivered(driver.answers(driver.sent("tools/call")))[-1]["id"] == call.host_id
+
+
+def test_a_suspected_session_is_kept_where_there_is_no_legacy_stream_either() -> None:
+    driver = live()
+    call = suspected(driver)
+    actions = driver.carrier.refuse(405)
+    assert delivered(actions)[0]["id"] == call.host_id
     assert driver.machine.session.generation is Generation.STREAMABLE_HTTP
-    assert not of(refused(driver).actions, Get)
+    assert driver.machine.session.state is SessionState.LIVE
+    assert not reports(driver.log, SessionLost)
+
+
+def cut_standalone(driver: Legacy) -> None:
+    driver.standalone.event("e1", note("one"))
+    driver.standalone.event("e2", note("two"))
+    driver.drain(2)
+    driver.standalone.cut()
+
+
+def test_meanwhile_the_standalone_stream_waits_and_keeps_its_cursor() -> None:
+    driver = live(standalone=True)
+    cut_standalone(driver)
+    waiting = driver.standalone.stale()
+    call = suspected(driver)
+    assert not waiting.is_open
+    assert [get.headers for get in of(call.actions, Get)] == [{}]
+    (get,) = of(driver.carrier.refuse(405), Get)
+    assert get.last_event_id == "e1"
+    driver.standalone.begin()
+    driver.standalone.accept()
+    assert [e.grade for e in evidence(driver.standalone.event("e2", note("two")))] == [Grade.PROVEN]
+
+
+def test_it_waits_as_well_for_an_initialize_that_can_wait_no_longer() -> None:
+    driver = live(standalone=True)
+    cut_standalone(driver)
+    suspected(driver)
+    (get,) = of(driver.elapse(TimerKind.DEADLINE, driver.sent("initialize").stream), Get)
+    assert get.last_event_id == "e1"
+
+
+@pytest.mark.parametrize("by", ["legacy stream", "host"])
+def test_its_cursor_is_dropped_with_its_session(by: str) -> None:
+    driver = live(standalone=True)
+    cut_standalone(driver)
+    suspected(driver)
+    if by == "legacy stream":
+        actions = driver.serves()
+    else:
+        sent = driver.request("initialize")
+        actions = sent.answer(RESULT, session_id="session-two")
+    assert [r.stream for r in records(actions, CursorDropped)] == ["standalone"]
+    assert not driver.standalone.is_open or driver.get.last_event_id is None
+
+
+def test_on_leaving_meanwhile_the_cursor_stays_on_disk() -> None:
+    driver = live(standalone=True)
+    cut_standalone(driver)
+    suspected(driver)
+    assert not records(driver.close(), CursorDropped)
+
+
+def test_while_the_standalone_stream_lives_nothing_is_asked() -> None:
+    driver = live(standalone=True)
+    call = suspected(driver)
+    assert not of(call.actions, Get)
+    assert delivered(call.actions)[0]["id"] == call.host_id
+    assert driver.standalone.is_open
+
+
+def test_unless_it_is_a_legacy_stream_itself() -> None:
+    """Such a server takes a GET with a session and a cursor for one without."""
+    driver = live(standalone=True)
+    cut_standalone(driver)
+    driver.standalone.begin()
+    driver.standalone.accept()
+    assert not delivered(driver.standalone.event(None, b"/messages?session=1", name="endpoint"))
+    assert of(suspected(driver).actions, Get)
+
+
+def test_an_error_by_post_is_of_a_server_that_reads_posts() -> None:
+    driver = live()
+    lost(driver)
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "no"}}
+    assert not of(driver.sent("initialize").refuse(404, body), Get)
+
+
+@pytest.mark.parametrize("generation", ["sessions", "legacy-sse"])
+def test_from_legacy_to_streamable_and_back(generation: str) -> None:
+    driver = remembering(Legacy(generation=generation)).opened()
+    driver.carrier.cut()
+    driver.carrier.refuse(404)
+    driver.sent("initialize").answer(RESULT, session_id="s")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    driver.standalone.refuse(405)
+    assert driver.machine.session.generation is Generation.STREAMABLE_HTTP
+    call = lost(driver)
+    assert of(driver.sent("initialize").refuse(405), Get)
+    driver.reopened()
+    assert delivered(driver.answers(driver.sent("tools/call")))[-1]["id"] == call.host_id
+
+
+def test_where_neither_is_there_for_a_while_a_server_that_comes_back_is_found() -> None:
+    driver = remembering(auto())
+    driver.request("initialize")
+    driver.carrier.refuse(404)
+    driver.sent("initialize").refuse(404)
+    again = driver.request("initialize")
+    assert of(again.refuse(405), Get)
+    driver.serves()
+    assert delivered(driver.answers(driver.sent("initialize"), LEGACY_RESULT))[0]["id"] == again.host_id
 
 
 @pytest.mark.parametrize("generation", ["sessions", "legacy-sse"])
