@@ -21,6 +21,7 @@ def call_as_json(call: StoredCall) -> JSON:
         "key": call.key,
         "call_key": call.call_key,
         "named": call.named,
+        "also_named": call.also_named,
         "method": call.method,
         "tool": call.tool,
         "may_have_side_effects": call.may_have_side_effects,

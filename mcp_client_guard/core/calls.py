@@ -106,8 +106,8 @@ class Calls(Choosing):
     def _wait_no_more(self, call: Call) -> None:
         del self._waiting[call.first_wire_id]
         self.shared.end(call.digest, call)
-        if call.named:
-            self.shared.name(call.call_key, Named(call.digest))
+        for name in self.shared.names_of(call):
+            self.shared.name(name, Named(call.call_key, call.digest))
 
     def _call_from(self, sent: MessageSubmitted) -> Call:
         message = sent.message
@@ -299,7 +299,7 @@ class Calls(Choosing):
             return
         if call.untold:
             call.untold = False
-            kept = self.policy.keep_results or call.named
+            kept = self.policy.keep_results or bool(self.shared.names_of(call))
             self.out.append(Save((AnswerDrained(call.incarnation, call.wire_id, kept),)))
         if ends_task(call.method, message):
             self.task_drained(call)

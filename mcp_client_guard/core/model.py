@@ -197,6 +197,14 @@ class OutcomeTold:
 
 
 @frozen
+class CallNamed:
+    """A named call has repeated the call of this key, and has what became of it: its name stands for that, too."""
+
+    call_key: str
+    name: str
+
+
+@frozen
 class ConsentSpent:
     """The one repeat to which a request has brought consent along."""
 
@@ -255,6 +263,7 @@ Record = (
     | CallSettled
     | AnswerDrained
     | OutcomeTold
+    | CallNamed
     | ConsentSpent
     | GenerationFound
     | TaskCreated

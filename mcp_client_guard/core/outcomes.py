@@ -12,7 +12,7 @@ from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
 from .clock import Clock
 from .inputs import MessageSubmitted
 from .ledger import Call, Ledger, Own, arguments_digest, to_wire
-from .model import JSON, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
+from .model import JSON, CallNamed, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
 from .modern import as_complete, with_argument
 from .policy import GuardPolicy
 from .report import CallSettled as CallSettledEvent
@@ -66,7 +66,9 @@ class Outcomes(ABC):
                 call.named,
             )
             # The row before the Post: no byte of a side-effecting request leaves before it is on disk (S12).
-            self.out.append(Save((row, *with_row), durable=call.may_have_side_effects))
+            name = self.shared.linked(call.call_key)
+            link = () if name is None else (CallNamed(call.call_key, name),)
+            self.out.append(Save((row, *link, *with_row), durable=call.may_have_side_effects))
             if call.sendings == 1 and call.joined:
                 self.out.append(Save((CallRepeated(call.call_key),) * len(call.joined)))
             self._show(call)
@@ -92,12 +94,12 @@ class Outcomes(ABC):
         """From now on a repeat finds it."""
         if call.is_unsafe_call:
             self.shared.begin(call.digest, call)
-        if call.named:
-            self._name(call)
-        self.shared.goes_on(call, Named(call.digest, call))
+        self._name(call)
+        self.shared.goes_on(call, Named(call.call_key, call.digest, call))
 
     def _name(self, call: Call) -> None:
-        self.shared.name(call.call_key, Named(call.digest, call))
+        for name in self.shared.names_of(call):
+            self.shared.name(name, Named(call.call_key, call.digest, call))
 
     # Settling.
 
@@ -185,10 +187,10 @@ class Outcomes(ABC):
         if call.is_unsafe_call:
             self._latch(call, outcome, reason, answer if unheard else None)
         told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
-        known = Named(call.digest, None, outcome, answer, told)
+        known = Named(call.call_key, call.digest, None, outcome, answer, told)
         self.shared.goes_on(call, known)
-        if call.named:
-            self.shared.name(call.call_key, known)
+        for name in self.shared.names_of(call):
+            self.shared.name(name, known)
 
     def _record(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         kept = {k: v for k, v in answer.items() if k != "id"} if answer and call.keeps_answer else None

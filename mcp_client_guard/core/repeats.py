@@ -7,7 +7,7 @@ from attrs import define
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .ledger import CONSENT, Call, arguments_digest, meta_of
-from .model import JSON, CallRepeated, ConsentSpent
+from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
 from .rounds import Round, continuing_key, goes_on_from
@@ -47,13 +47,14 @@ class Repeats(Outcomes):
         elif named.answer is not None and goes_on_from(call.params, named.answer):
             return False
         elif named.answer is not None:
-            self.shared.answered(call.digest, key)
-            self._answer(call, {"jsonrpc": "2.0", **named.answer}, of=key)
-            self.out.append(Save((CallRepeated(key),)))
+            self.shared.answered(call.digest, named.call_key)
+            self._answer(call, {"jsonrpc": "2.0", **named.answer}, of=named.call_key)
+            self.out.append(Save((CallRepeated(named.call_key),)))
         elif named.told is None:
             return False
-        elif self._is_consented(call, key, consent):
-            self.shared.name(key, Named(call.digest))
+        elif self._is_consented(call, named.call_key, consent):
+            self.shared.name(key, Named(key, call.digest))
+            call.consented = True
             return False
         else:
             self._refuse_repeat(call, named.told)
@@ -89,7 +90,7 @@ class Repeats(Outcomes):
         if not call.is_unsafe_call:
             return False
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
-        doubts = tuple(doubt for doubt in doubts if not (call.named and doubt.named))
+        doubts = tuple(doubt for doubt in doubts if not (call.named and self.shared.is_named(doubt)))
         call.consented = call.consented or any(self._is_consented(call, d.call_key, consent) for d in doubts)
         if call.consented:
             # The doubt stays: it is held against every other repeat, for the consent was to this one.
@@ -97,14 +98,27 @@ class Repeats(Outcomes):
         if doubts:
             # While one of several is in doubt, nobody knows which of them is repeated.
             newest = next((doubt for doubt in reversed(doubts) if doubt.answer is None), doubts[-1])
+            self._name_doubt(call, newest)
             self._answer_repeat(call, newest)
             return True
         alike = self.shared.in_flight(call.digest)
-        troubled = next((c for c in alike if c.troubled and not (call.named and c.named)), None)
+        troubled = next((c for c in alike if c.troubled and not (call.named and self.shared.is_named(c))), None)
         if troubled is None or self.policy.resend_of(call.tool) == "always":
             return False
         self._join(call, troubled)
         return True
+
+    def _name_doubt(self, call: Call, doubt: Doubt) -> None:
+        """The name of this repeat stands for what it gets: it is not sent later either."""
+        if call.named:
+            outcome = Outcome.IN_DOUBT if doubt.answer is None else Outcome.RECOVERED
+            told = doubt.told if doubt.answer is None else None
+            self._link(call, Named(doubt.call_key, call.digest, None, outcome, doubt.answer, told))
+
+    def _link(self, call: Call, named: Named) -> None:
+        self.shared.link(call.call_key, named)
+        # On disk before anybody acts on it.
+        self.out.append(Save((CallNamed(named.call_key, call.call_key),), durable=True))
 
     def _is_consented(self, call: Call, call_key: str, consent: str | None) -> bool:
         """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
@@ -136,6 +150,12 @@ class Repeats(Outcomes):
 
     def _join(self, call: Call, other: Call) -> None:
         assert call.host_id is not None
+        if call.named and call.call_key not in self.shared.names_of(other):
+            named = Named(other.call_key, call.digest, other)
+            if other.waits:
+                self.shared.link(call.call_key, named)  # written with its row
+            else:
+                self._link(call, named)
         # With those who joined it while it waited for a session.
         other.joined += [(self.machine, call.host_id), *call.joined]
         call.joined.clear()

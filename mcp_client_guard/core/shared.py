@@ -51,6 +51,8 @@ class Doubt:
 class Named:
     """A call to which the host gave a name."""
 
+    call_key: str
+    """Its name; or another, if it was sent without that name and a named call has repeated it."""
     digest: bytes
     """Of tool and arguments."""
     call: Call | None = None
@@ -87,6 +89,8 @@ class SharedLedger:
     went_on: dict[bytes, WentOn] = field(factory=dict)
     """Those that several hosts go on with, once one has."""
     names: dict[str, Named] = field(factory=dict, init=False)
+    _links: dict[str, str] = field(factory=dict, init=False)
+    """By call key, the name of a call that repeated the one with this key, and has what became of it."""
     _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
 
@@ -147,21 +151,27 @@ class SharedLedger:
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
             at = now if call.settled_at is None else now - max(0.0, wall_now - call.settled_at)
             unknown = call.outcome in _UNKNOWN and not reason.endswith(NEVER_SENT)
+            named = call.named or call.also_named is not None
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
-                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named))
+                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, named))
             elif _is_unheard(call):
-                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named, call.answer))
+                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, named, call.answer))
             elif call.outcome in _ANSWERED:
                 self.resolved(call.arguments_digest, call.call_key)
             if call.consent_spent:
                 self.brought[call.call_key] = None
                 _bound(self.brought)
-            if call.named:
+            if named:
                 not_kept = call.outcome in _ANSWERED and call.answer is None
                 if not_kept:
                     told = evolve(told, reason="it was answered, but its answer was not kept")
                 known = told if unknown or not_kept else None
-                self.name(call.call_key, Named(call.arguments_digest, None, call.outcome, call.answer, known))
+                found = Named(call.call_key, call.arguments_digest, None, call.outcome, call.answer, known)
+                if call.named:
+                    self.name(call.call_key, found)
+                if call.also_named is not None:
+                    self._links[call.call_key] = call.also_named
+                    self.name(call.also_named, found)
 
     def open_round(self, round: Round) -> None:
         """A server waits for this call to go on."""
@@ -213,13 +223,33 @@ class SharedLedger:
         for call in (*alike, *named):
             call.joined[:] = [j for j in call.joined if j[0] != machine or host_id not in (None, j[1])]
 
-    def name(self, call_key: str, named: Named) -> None:
-        self.names.pop(call_key, None)
-        self.names[call_key] = named
+    def link(self, name: str, named: Named) -> None:
+        """A named call gets what becomes of one that was sent without that name: it stands for that now."""
+        self._links[named.call_key] = name
+        self.name(name, named)
+
+    def linked(self, call_key: str) -> str | None:
+        """The name of a repeat that stands for the call with this key; unless it was sent itself since."""
+        name = self._links.get(call_key)
+        named = None if name is None else self.names.get(name)
+        return name if named is not None and named.call_key == call_key else None
+
+    def names_of(self, call: Call) -> tuple[str, ...]:
+        """All that the host may call this call by."""
+        own, linked = (call.call_key,) if call.named else (), self.linked(call.call_key)
+        return own if linked is None else (*own, linked)
+
+    def is_named(self, what: Call | Doubt) -> bool:
+        """Whether the host has a name for it."""
+        return what.named or self.linked(what.call_key) is not None
+
+    def name(self, name: str, named: Named) -> None:
+        self.names.pop(name, None)
+        self.names[name] = named
         if len(self.names) > self.keep_names:
             oldest = next((key for key, known in self.names.items() if known.call is None), None)
             if oldest is not None:
-                del self.names[oldest]
+                self._links.pop(self.names.pop(oldest).call_key, None)
 
 
 def _is_unheard(call: StoredCall) -> bool:

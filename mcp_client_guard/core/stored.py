@@ -45,6 +45,8 @@ class StoredCall:
     """Who knows the outcome."""
     consent_spent: bool = False
     """The consent that a repeat of it brings along was used."""
+    also_named: str | None = None
+    """The name of a call that repeated this one, and has what became of it."""
 
 
 @frozen

@@ -164,8 +164,7 @@ class TakeOver(OwnRequests):
                 # From now on a repeat is joined to it, not refused.
                 self.shared.resolved(call.digest, call.call_key)
                 self.shared.begin(call.digest, call)
-            if call.named:
-                self._name(call)
+            self._name(call)
 
     def _adopt(self, sent: MessageSubmitted, old: OldSession) -> None:
         """The server has answered under the old session."""

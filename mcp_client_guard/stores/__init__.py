@@ -27,7 +27,7 @@ class Claim(Protocol):
 
         `CallSent` and `SessionOpened` add a row, and are refused where that row exists. `CallSettled`
         replaces the outcome of its row, and its answer if it brings one; `AnswerDrained` deletes the answer.
-        `CallRepeated` counts on the newest row of its call key, in any slot, and `ConsentSpent` marks it;
+        `CallRepeated` counts on the newest row of its call key, in any slot; `ConsentSpent`, `CallNamed` mark it;
         `OutcomeTold` lowers who is still to be told, in every row of its call key. A call goes, in time, once it
         has an outcome and no open task. `SessionEnded` deletes the session's cursors and answers.
 
@@ -45,7 +45,7 @@ class Claim(Protocol):
         ...
 
     async def forget(self, call_key: str) -> int:
-        """Delete every row of this call key under this key, whatever its outcome; returns how many.
+        """Delete every row of this call key, or name, under this key, whatever its outcome; returns how many.
 
         For people: what is forgotten can be sent again. Flushed, and raises as `write` does.
         """

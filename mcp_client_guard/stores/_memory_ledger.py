@@ -12,6 +12,7 @@ from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
     JSON,
     AnswerDrained,
+    CallNamed,
     CallRepeated,
     CallSent,
     CallSettled,
@@ -43,6 +44,7 @@ class MemoryCall:
     """A ledger row: what was sent, and what became of it."""
 
     __slots__ = (
+        "also_named",
         "answer",
         "consent_spent",
         "key",
@@ -78,6 +80,7 @@ class MemoryCall:
         self.repeats = 0
         self.told = Told.CALLER
         self.consent_spent = False
+        self.also_named: str | None = None
 
     @property
     def matters(self) -> bool:
@@ -134,6 +137,7 @@ class MemoryCall:
             principal=self.principal,
             told=self.told,
             consent_spent=self.consent_spent,
+            also_named=self.also_named,
         )
 
 
@@ -213,6 +217,9 @@ class Ledger:
             case CallRepeated():
                 for newest in self._newest(record.call_key, origin, principal):
                     newest.repeats += 1
+            case CallNamed():
+                for newest in self._newest(record.call_key, origin, principal):
+                    newest.also_named = record.name
             case ConsentSpent():
                 for newest in self._newest(record.call_key, origin, principal):
                     newest.consent_spent = True
@@ -261,7 +268,9 @@ class Ledger:
         return [row.stored(sent_at.get(at, 0.0)) for at, row in list(self.sessions.items())]
 
     def forget(self, call_key: str) -> int:
-        found = [call_id for call_id, call in self.calls.items() if call.sent.call_key == call_key]
+        found = [
+            call_id for call_id, call in self.calls.items() if call_key in (call.sent.call_key, call.also_named)
+        ]
         for call_id in found:
             del self.calls[call_id]
         return len(found)

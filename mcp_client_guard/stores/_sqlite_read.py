@@ -105,6 +105,7 @@ def _call_from_row(row: Mapping[str, Any]) -> StoredCall:
         principal=_get_or_none(row, "principal", str),
         told=_one_of(Told, "untold", _get(row, "untold", int)),
         consent_spent=bool(_get(row, "consent_spent", int)),
+        also_named=_get_or_none(row, "also_named", str),
     )
 
 

@@ -12,6 +12,7 @@ from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
     JSON,
     AnswerDrained,
+    CallNamed,
     CallRepeated,
     CallSent,
     CallSettled,
@@ -122,6 +123,9 @@ def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: 
             db.execute("UPDATE call SET repeats = repeats + 1" + _NEWEST, _named(owner, record.call_key))
         case OutcomeTold():
             _tell(db, owner, record)
+        case CallNamed():
+            named = (record.name, *_named(owner, record.call_key))
+            db.execute("UPDATE call SET also_named = ?" + _NEWEST, named)
         case ConsentSpent():
             db.execute("UPDATE call SET consent_spent = 1" + _NEWEST, _named(owner, record.call_key))
         case GenerationFound():
@@ -205,7 +209,7 @@ def _add_call(db: sqlite3.Connection, owner: Owner, slot: int, sent: CallSent, n
     try:
         db.execute(
             f"INSERT INTO call ({CALL_COLUMNS})"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL,?,NULL,0,0,0,NULL,?,?,0,0)",
+            " VALUES (?,?,?,?,?,?,?,?,?,?,NULL,NULL,NULL,?,NULL,0,0,0,NULL,?,?,0,0,NULL)",
             row,
         )
     except sqlite3.IntegrityError:
@@ -260,8 +264,9 @@ def _add_answer(db: sqlite3.Connection, session: tuple[str, int, int], answered:
 
 
 def forget(db: sqlite3.Connection, key: str, call_key: str) -> int:
-    """Delete the rows of a call key; returns how many."""
-    return db.execute("DELETE FROM call WHERE key = ? AND call_key = ?", (key, call_key)).rowcount
+    """Delete the rows of a call key, or of a name; returns how many."""
+    which = "key = ? AND ? IN (call_key, also_named)"
+    return db.execute(f"DELETE FROM call WHERE {which}", (key, call_key)).rowcount
 
 
 def prune(db: sqlite3.Connection, key: str, limits: Keep, now: float) -> None:

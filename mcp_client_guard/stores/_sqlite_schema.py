@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 APPLICATION_ID = 0x4D436731  # "MCg1"
-VERSION = 4
+VERSION = 5
 
 # Columns are only ever added at the end, so that a file brought up to date is like a new one.
 SCHEMA = (
@@ -18,7 +18,7 @@ SCHEMA = (
     " named INTEGER NOT NULL DEFAULT 0, task_id TEXT, task_is_extension INTEGER NOT NULL DEFAULT 0,"
     " task_open INTEGER NOT NULL DEFAULT 0, repeats INTEGER NOT NULL DEFAULT 0, answer TEXT,"
     " origin TEXT, principal TEXT, untold INTEGER NOT NULL DEFAULT 0, consent_spent INTEGER NOT NULL DEFAULT 0,"
-    " UNIQUE (key, slot, incarnation, wire_id))",
+    " also_named TEXT, UNIQUE (key, slot, incarnation, wire_id))",
     "CREATE TABLE session (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
     " incarnation INTEGER NOT NULL, generation TEXT NOT NULL, origin TEXT NOT NULL, principal TEXT,"
     " session_id TEXT, protocol_version TEXT, initialize_params TEXT NOT NULL,"
@@ -57,7 +57,8 @@ _FROM_3_TO_4 = (
     "ALTER TABLE call ADD COLUMN consent_spent INTEGER NOT NULL DEFAULT 0",
     SCHEMA[-1],
 )
-STEPS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3, 3: _FROM_3_TO_4}
+_FROM_4_TO_5 = ("ALTER TABLE call ADD COLUMN also_named TEXT",)
+STEPS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3, 3: _FROM_3_TO_4, 4: _FROM_4_TO_5}
 """By the version that each begins with: what makes the next one of it."""
 
 _OWNER_1 = "key, epoch, slots"
@@ -74,7 +75,8 @@ _CALL_1 = (
 _CURSOR_1 = "key, slot, incarnation, stream, trail"
 _CALL_2 = f"{_CALL_1}, named, task_id, task_is_extension, task_open, repeats, answer"
 _CALL_3 = f"{_CALL_2}, origin, principal"
-CALL_COLUMNS = f"{_CALL_3}, untold, consent_spent"
+_CALL_4 = f"{_CALL_3}, untold, consent_spent"
+CALL_COLUMNS = f"{_CALL_4}, also_named"
 CURSOR_COLUMNS = f"{_CURSOR_1}, moved_at"
 
 _TABLES = {
@@ -99,6 +101,13 @@ _TABLES = {
         "answer": f"id, {ANSWER_COLUMNS}",
     },
     4: {
+        "owner": OWNER_COLUMNS,
+        "call": f"id, {_CALL_4}",
+        "session": f"id, {SESSION_COLUMNS}",
+        "cursor": CURSOR_COLUMNS,
+        "answer": f"id, {ANSWER_COLUMNS}",
+    },
+    5: {
         "owner": OWNER_COLUMNS,
         "call": f"id, {CALL_COLUMNS}",
         "session": f"id, {SESSION_COLUMNS}",

@@ -14,6 +14,7 @@ from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import (
     JSON,
     AnswerDrained,
+    CallNamed,
     CallRepeated,
     CallSent,
     CallSettled,
@@ -176,6 +177,9 @@ class Disk:
             case CallRepeated():
                 call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
                 self._change(call, repeats=call.repeats + 1)
+            case CallNamed():
+                call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
+                self._change(call, also_named=record.name)
             case ConsentSpent():
                 call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
                 self._change(call, consent_spent=True)

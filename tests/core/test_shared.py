@@ -70,7 +70,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_as_many_names_are_kept_as_the_store_keeps_calls() -> None:
     ledger = SharedLedger(keep_names=5000)
     for number in range(5001):
-        ledger.name(f"k{number}", Named(b"d"))
+        ledger.name(f"k{number}", Named(f"k{number}", b"d"))
     assert len(ledger.names) == 5000
     assert "k0" not in ledger.names
 
@@ -79,7 +79,7 @@ def test_a_name_in_flight_is_never_forgotten() -> None:
     ledger = SharedLedger(keep_names=1)
     for number in range(3):
         call = Call(number, None, "tools/call", "charge", {}, "", True, 1)
-        ledger.name(f"k{number}", Named(b"d", call))
+        ledger.name(f"k{number}", Named(f"k{number}", b"d", call))
     assert len(ledger.names) == 3
 
 

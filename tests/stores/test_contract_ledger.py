@@ -10,6 +10,7 @@ import pytest
 from mcp_client_guard._errors import StoreOwnershipLost
 from mcp_client_guard.core.model import (
     AnswerDrained,
+    CallNamed,
     CallRepeated,
     CallSent,
     CallSettled,
@@ -163,12 +164,12 @@ async def test_what_is_said_of_a_call_key_is_said_of_this_principal_s_at_this_en
         await claim.release()
     claim = await store.claim("orders", origin="https://one", principal="a")
     said = [OutcomeTold("order-1", Told.CALLER), CallRepeated("order-1"), ConsentSpent("order-1")]
-    await claim.write(9, said)
+    await claim.write(9, [*said, CallNamed("order-1", "n")])
     await claim.release()
-    assert [(c.told, c.repeats, c.consent_spent) for c in await store.calls()] == [
-        (Told.CALLER, 1, True),
-        (Told.NOBODY, 0, False),
-        (Told.NOBODY, 0, False),
+    assert [(c.told, c.repeats, c.consent_spent, c.also_named) for c in await store.calls()] == [
+        (Told.CALLER, 1, True, "n"),
+        (Told.NOBODY, 0, False, None),
+        (Told.NOBODY, 0, False, None),
     ]
 
 
@@ -190,6 +191,16 @@ async def test_a_consent_is_spent_on_the_newest_row_of_its_call_key(store: Store
     await claim.write(1, [sent(1, call_key="k"), sent(2, call_key="k"), sent(3)])
     await claim.write(2, [ConsentSpent("k"), ConsentSpent("never sent")])
     assert [row.consent_spent for row in await store.calls()] == [False, True, False]
+    await claim.release()
+
+
+async def test_a_name_is_given_to_the_newest_row_of_a_call_key_and_forgotten_with_it(store: Store) -> None:
+    claim = await claimed(store)
+    await claim.write(1, [sent(1, call_key="k"), sent(2, call_key="k"), sent(3)])
+    await claim.write(2, [CallNamed("k", "order-17"), CallNamed("never sent", "order-18")])
+    assert [row.also_named for row in await store.calls()] == [None, "order-17", None]
+    assert await claim.forget("order-17") == 1
+    assert [row.wire_id for row in await store.calls()] == [1, 3]
     await claim.release()
 
 

@@ -165,7 +165,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 async def test_a_newer_version_is_refused(path: Path) -> None:
     await used(path)
     change(path, f"PRAGMA user_version = {VERSION + 1}")
-    await assert_refused(path, "has version 5, and this package knows 4")
+    await assert_refused(path, "has version 6, and this package knows 5")
 
 
 @pytest.mark.anyio

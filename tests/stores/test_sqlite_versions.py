@@ -87,7 +87,7 @@ async def test_a_step_that_fails_leaves_the_file_as_it_was(first: Path, monkeypa
 async def test_reading_does_not_bring_a_file_up_to_date(first: Path) -> None:
     before = first.read_bytes()
     for read in (SQLiteStore(first).calls, SQLiteStore(first).sessions):
-        with pytest.raises(StoreError, match="has version 1: the next Guard that uses it makes it 4") as refused:
+        with pytest.raises(StoreError, match="has version 1: the next Guard that uses it makes it 5") as refused:
             await read()
         assert type(refused.value) is StoreError
     assert first.read_bytes() == before
@@ -114,17 +114,17 @@ async def test_a_version_that_stands_in_the_log_alone_is_known(first: Path, tmp_
 @pytest.mark.anyio
 async def test_a_newer_version_that_stands_in_the_log_alone_is_refused(first: Path) -> None:
     with closing(sqlite3.connect(first)) as newer:
-        newer.execute("PRAGMA user_version = 5")
+        newer.execute("PRAGMA user_version = 6")
         assert int.from_bytes(first.read_bytes()[60:64], "big") == 1
-        with pytest.raises(StoreDamaged, match="has version 5, and this package knows 4"):
+        with pytest.raises(StoreDamaged, match="has version 6, and this package knows 5"):
             await claimed(first)
-        with pytest.raises(StoreDamaged, match="has version 5, and this package knows 4"):
+        with pytest.raises(StoreDamaged, match="has version 6, and this package knows 5"):
             await SQLiteStore(first).calls()
     assert "answer" not in layout(first)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("number", [0, -1, 5])
+@pytest.mark.parametrize("number", [0, -1, 6])
 async def test_a_version_that_never_was_is_refused(first: Path, number: int) -> None:
     with closing(sqlite3.connect(first)) as db:
         db.execute(f"PRAGMA user_version = {number}")

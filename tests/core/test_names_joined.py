@@ -1,0 +1,198 @@
+"""The name of a call that repeats one sent without that name stands for that one, in the next process, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Action, Post, TimerKind
+from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CallInDoubt
+from mcp_client_guard.core.model import CallNamed
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.shared import SharedLedger
+from tests.core.driver import Peer, delivered, of, records
+from tests.core.scenes import Connection, Process, prove
+
+CHARGED: dict[str, Any] = {"content": [{"type": "text", "text": "charged"}]}
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+@pytest.fixture
+def one(process: Process) -> Connection:
+    return opened(process)
+
+
+def opened(process: Process) -> Connection:
+    connection = process.connect()
+    connection.opened()
+    return connection
+
+
+def restarted_as(process: Process, after: float = 5.0) -> Connection:
+    """The next process, in the same session."""
+    connection = process.killed(after=after).connect()
+    prove(connection)
+    return connection
+
+
+def is_sent(call: Peer) -> bool:
+    return bool([p for p in of(call.actions, Post) if p.message.get("method") == "tools/call"])
+
+
+def results(actions: list[Action]) -> list[Any]:
+    return [m["result"] for m in delivered(actions) if "result" in m]
+
+
+def joined(one: Connection) -> tuple[Peer, Peer]:
+    """A call whose stream is being resumed, and one with a name that joins it."""
+    call = one.call().stream_up("e1")
+    call.cut()
+    named = one.named("order-17")
+    assert not is_sent(named)
+    return call, named
+
+
+def is_doubted(call: Peer) -> bool:
+    return not is_sent(call) and CallInDoubt.find(results(call.actions)[0]) is not None
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_name_that_joined_has_the_answer(process: Process, one: Connection, restarted: bool) -> None:
+    call, named = joined(one)
+    assert records(named.actions, CallNamed) == [CallNamed("key-1-0-2", "order-17")]
+    call.accept()
+    call.event("e1", call.progress(1))
+    assert results(call.event("e2", call.result(CHARGED))) == [CHARGED, CHARGED]
+    one.drain(3)
+    later = restarted_as(process, after=3600) if restarted else one
+    assert results(later.named("order-17").actions) == [CHARGED]
+    assert is_sent(later.call()), "without the name it is another call"
+
+
+def test_a_name_that_joined_goes_on_with_a_process_that_is_killed(process: Process, one: Connection) -> None:
+    call, _ = joined(one)
+    one.drain(2)
+    after = restarted_as(process)
+    again = after.named("order-17")
+    assert not is_sent(again)
+    after.peer(call.stream).accept()
+    after.peer(call.stream).event("e1", call.progress(1))
+    after.peer(call.stream).event("e2", call.result(CHARGED))
+    assert results(after.elapse(TimerKind.CLOSING)) == [CHARGED]
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_name_that_was_refused_is_in_doubt_for_ever(process: Process, one: Connection, restarted: bool) -> None:
+    one.call().cut()
+    assert is_doubted(one.named("order-17"))
+    process.now = one.now = one.now + 3600
+    later = restarted_as(process) if restarted else one
+    assert is_doubted(later.named("order-17"))
+    assert is_sent(later.call()), "the window of the latch is over"
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_consent_to_what_it_repeated_lets_it_go_and_then_it_is_a_call_of_its_own(
+    process: Process, one: Connection, restarted: bool
+) -> None:
+    one.call().cut()
+    assert is_doubted(one.named("order-17"))
+    process.shared.consent("key-1-0-2")
+    named = one.named("order-17")
+    assert is_sent(named)
+    one.peer(named.stream).answer(CHARGED)
+    one.drain(4)
+    later = restarted_as(process) if restarted else one
+    assert results(later.named("order-17").actions) == [CHARGED]
+
+
+def test_an_answer_that_comes_late_is_that_of_the_name(one: Connection) -> None:
+    first = one.call()
+    one.elapse(TimerKind.DEADLINE, first.stream)
+    assert is_doubted(one.named("order-17"))
+    first.answer(CHARGED)
+    assert results(one.named("order-17").actions) == [CHARGED]
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_name_that_got_a_recovered_answer_keeps_it(process: Process, one: Connection, restarted: bool) -> None:
+    first = one.call()
+    one.elapse(TimerKind.DEADLINE, first.stream)
+    first.answer(CHARGED)
+    assert results(one.named("order-17").actions) == [CHARGED]
+    one.drain(2)
+    later = restarted_as(process) if restarted else one
+    assert results(later.named("order-17").actions) == [CHARGED]
+    assert is_sent(later.call())
+
+
+def test_a_name_that_joined_one_waiting_for_a_session_is_written_with_its_row(
+    process: Process, one: Connection
+) -> None:
+    one.call("look").refuse(404)
+    one.call()
+    named = one.named("order-17")
+    assert not records(named.actions, CallNamed)
+    one.reinitialized()
+    one.sent("tools/call").answer(CHARGED)
+    one.drain(2)
+    later = restarted_as(process)
+    assert results(later.named("order-17").actions) == [CHARGED]
+
+
+def test_if_that_is_cancelled_before_it_was_sent_the_name_is_free(one: Connection) -> None:
+    one.call("look").refuse(404)
+    waiting = one.call()
+    one.named("order-17")
+    one.cancel(waiting)
+    one.reinitialized()
+    assert is_sent(one.named("order-17"))
+
+
+def test_each_sending_of_what_it_joined_bears_the_name() -> None:
+    process = Process(policy=GuardPolicy(resend={"charge": "if_idempotent"}, trust_idempotent_hint=True))
+    one = opened(process)
+    one.listed({"name": "charge", "annotations": {"idempotentHint": True}})
+    call, _ = joined(one)
+    one.drain(2)
+    call.refuse(410)
+    second = one.sent("tools/call")
+    assert second.stream != call.stream
+    second.answer(CHARGED)
+    one.drain(2)
+    later = restarted_as(process)
+    assert results(later.named("order-17").actions) == [CHARGED]
+
+
+def test_two_names_are_two_calls_also_where_one_was_given_later(one: Connection) -> None:
+    joined(one)
+    assert is_sent(one.named("order-18"))
+    other = opened(Process())
+    other.call().cut()
+    assert is_doubted(other.named("order-17"))
+    assert is_sent(other.named("order-18"))
+
+
+def test_the_name_is_taken_for_other_arguments(one: Connection) -> None:
+    joined(one)
+    (answer,) = delivered(one.named("order-17", cents=5).actions)
+    assert answer["error"]["code"] == CODE_NAME_TAKEN
+
+
+def test_a_name_that_is_forgotten_leaves_no_link(one: Connection) -> None:
+    one.call().cut()
+    assert is_doubted(one.named("order-17"))
+    shared = one.process.shared
+    assert shared.linked("key-1-0-2") == "order-17"
+    shared.keep_names = 0
+    assert is_sent(one.named("order-18"))
+    assert shared.linked("key-1-0-2") is None
+
+
+def test_a_ledger_without_links_has_none() -> None:
+    assert SharedLedger().linked("key") is None
