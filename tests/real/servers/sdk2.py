@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
+import _sdk_tools
 import _tools
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
 
 mcp = MCPServer("sdk2-peer")
-
-
-@mcp.tool()
-def add(a: int, b: int, label: str = "") -> int:
-    return _tools.add(a, b, label)
-
-
-@mcp.tool()
-async def count(n: int, delay: float, ctx: Context, label: str = "") -> int:
-    return await _tools.count(n, delay, label, ctx.report_progress)
-
-
-@mcp.tool()
-async def slow(seconds: float, heartbeat: float, ctx: Context, label: str = "") -> str:
-    return await _tools.slow(seconds, heartbeat, label, ctx.report_progress)
-
-
-@mcp.tool()
-async def charge(cents: int, label: str) -> str:
-    return await _tools.charge(cents, label)
+_sdk_tools.register(mcp)
 
 
 @mcp.tool()
