@@ -265,7 +265,7 @@ class Guard:
         listed = [c for c in ours if c.told is Told.NOBODY or (c.slot, c.incarnation, c.wire_id) in settled]
         self._recovered |= {(call.slot, call.incarnation, call.wire_id) for call in listed}
         if heritage is not None:
-            self._recovered |= {(heritage.slot, heir.incarnation, heir.wire_id) for heir in heritage.heirs}
+            self._recovered |= {(heir.slot, heir.incarnation, heir.wire_id) for heir in heritage.heirs}
             connection.inherit(heritage)
 
     async def _end_oldest(self, connection: Connection, claim: Claim) -> None:

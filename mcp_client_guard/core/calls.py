@@ -60,6 +60,7 @@ class Calls(Choosing):
     def _request(self, sent: MessageSubmitted) -> None:
         method = sent.message["method"]
         if method not in _OPENING and self.session.is_stateless(sent.headers):
+            self._newest_stateless = sent
             self._account_for_heirs("the host opened no session")
         if method == "server/discover":
             self._probe(sent)
@@ -225,7 +226,7 @@ class Calls(Choosing):
 
     def _tell_cancelled(self, call: Call, reason: str) -> None:
         """Tell the server that the guard has no more use for this request."""
-        if call.stateless or call.method == "initialize" or self.is_over(call):
+        if call.stateless or call.method == "initialize" or self.is_over(call) or self.is_task(call):
             return
         params = {"requestId": call.wire_id, "reason": reason}
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}

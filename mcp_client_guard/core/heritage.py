@@ -25,6 +25,7 @@ class Heir:
     named: bool
     digest: bytes = field(repr=False)
     may_have_side_effects: bool
+    slot: int
     task: Task | None = None
 
 
@@ -43,7 +44,7 @@ class OldSession:
 
 @frozen
 class Heritage:
-    """What the store holds of the slot that is gone on with."""
+    """What the store holds of the slot that is gone on with, and the open tasks of every other."""
 
     slot: int
     incarnation: int
@@ -68,32 +69,31 @@ def heritage_of(
         if before is None or session.incarnation > before.incarnation:
             newest[session.slot] = session
     heirs: dict[int, list[Heir]] = {}
+    tasks: list[Heir] = []
     for call in calls:
         if is_open(call):
-            heirs.setdefault(call.slot, []).append(_heir(call))
+            heirs.setdefault(call.slot, []).append(heir := _heir(call))
+            if heir.task is not None and (call.origin, call.principal) == (origin, principal):
+                tasks.append(heir)
     ours = [s for s in newest.values() if s.origin == origin and s.principal == principal]
     chosen = max(
         (s for s in ours if _is_offered(s) or s.slot in heirs),
         key=lambda s: (_is_offered(s), s.slot in heirs, s.last_used_at, s.slot),
         default=None,
     )
-    if chosen is None:
-        return _tasks_alone(calls, heirs, origin, principal)
-    old = _old_session(chosen, calls) if _is_offered(chosen) else None
-    return Heritage(chosen.slot, chosen.incarnation, old, tuple(heirs.get(chosen.slot, ())))
+    last = chosen or _newest_task(calls, origin, principal)
+    if last is None:
+        return None
+    old = _old_session(chosen, calls) if chosen is not None and _is_offered(chosen) else None
+    others = [heir for heir in tasks if heir.slot != last.slot]
+    return Heritage(last.slot, last.incarnation, old, (*heirs.get(last.slot, ()), *others))
 
 
-def _tasks_alone(
-    calls: Iterable[StoredCall], heirs: Mapping[int, list[Heir]], origin: str, principal: str | None
-) -> Heritage | None:
-    """Of a slot without any session (2026-07-28) only tasks are gone on with: the extension's outlive all."""
+def _newest_task(calls: Iterable[StoredCall], origin: str, principal: str | None) -> StoredCall | None:
+    """Of slots without any session (2026-07-28) only tasks are gone on with: the extension's outlive all."""
     ours = [c for c in calls if (c.origin, c.principal) == (origin, principal)]
-    newest = max(
-        (c for c in ours if c.task_open and c.task_is_extension),
-        key=lambda c: (c.sent_at, c.slot),
-        default=None,
-    )
-    return None if newest is None else Heritage(newest.slot, newest.incarnation, None, tuple(heirs[newest.slot]))
+    tasks = (c for c in ours if c.task_open and c.task_is_extension)
+    return max(tasks, key=lambda c: (c.sent_at, c.slot), default=None)
 
 
 def settle_others(
@@ -104,8 +104,9 @@ def settle_others(
     Those of another origin or principal are left to whoever comes back for them, unless sent before `oldest`.
     """
     settled: list[tuple[int, CallSettled | TaskEnded]] = []
+    heirs = {(h.slot, h.incarnation, h.wire_id) for h in heritage.heirs} if heritage is not None else set()
     for call in calls:
-        if not is_open(call) or (heritage is not None and call.slot == heritage.slot):
+        if not is_open(call) or (call.slot, call.incarnation, call.wire_id) in heirs:
             continue
         foreign = call.origin is not None and (call.origin, call.principal) != (origin, principal)
         if foreign and call.sent_at >= oldest:
@@ -154,6 +155,7 @@ def _heir(call: StoredCall) -> Heir:
         call.named,
         call.arguments_digest,
         call.may_have_side_effects,
+        call.slot,
         task,
     )
 

@@ -72,6 +72,8 @@ class Call:
     """Of what our own request is for: the hook's question, or the wire ID of the call it is about."""
     named: bool = False
     """The host chose the call key."""
+    slot: int | None = None
+    """Of its row, where that is not this connection's own."""
     first_wire_id: int = 0
     """Of its first sending: names its deadline and its questions, however often it is sent again."""
     sendings: int = 1

@@ -176,6 +176,8 @@ class CallSettled:
     answer: JSON | None = field(default=None, repr=False)
     """The server's answer, less its ID: kept until `AnswerDrained`."""
     told: Told = Told.CALLER
+    slot: int | None = None
+    """Of the row, where it is not the writer's own."""
 
 
 @frozen
@@ -234,6 +236,8 @@ class TaskEnded:
 
     incarnation: int
     wire_id: int
+    slot: int | None = None
+    """As in `CallSettled`."""
 
 
 @frozen

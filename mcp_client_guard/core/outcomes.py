@@ -198,7 +198,8 @@ class Outcomes(ABC):
         # Whoever waits for it is told; but that counts once the host has taken it.
         call.untold = call.own is Own.HEIR or (call.own is None and (kept is not None or lost))
         told = Told.NOBODY if call.untold else Told.CALLER
-        self.out.append(Save((CallSettled(call.incarnation, call.wire_id, outcome, reason, kept, told),)))
+        row = CallSettled(call.incarnation, call.wire_id, outcome, reason, kept, told, call.slot)
+        self.out.append(Save((row,)))
         self._report_settled(call, outcome, reason, answer)
 
     def _report_settled(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:

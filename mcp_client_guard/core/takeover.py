@@ -52,8 +52,8 @@ class TakeOver(OwnRequests):
 
     @property
     def stateless_like(self) -> MessageSubmitted | None:
-        """The host's newest request, where there are no sessions: requests of ours go out in its name."""
-        return self._newest_stateless if self.session.needs_none else None
+        """The host's newest request, where it opens no session: requests of ours go out in its name."""
+        return self._newest_stateless if self.session.state is SessionState.NEW else None
 
     @property
     def heirs_open(self) -> int:
@@ -125,13 +125,15 @@ class TakeOver(OwnRequests):
         self.session.incarnation = heritage.incarnation
         self._inherit(heritage)
         for call in [heir for heir in self._heirs if heir.in_flight]:
+            call.stateless = True
             task = self._tasks.get(call.wire_id)
             if task is not None and task.is_extension:
-                self.ask_task(call.wire_id)  # if the server is not known yet, as soon as it is
+                self.ask_task(call.wire_id)  # at once: what the host has just sent may wait for that very answer
                 continue
             if task is not None:
-                self.out.append(Save((TaskEnded(call.incarnation, call.wire_id),)))
-            self._tell_in_doubt(call, f"{PROCESS_DIED}, and {reason}")
+                del self._tasks[call.wire_id]
+                self.out.append(Save((TaskEnded(call.incarnation, call.wire_id, call.slot),)))
+            self.in_doubt(call, f"{PROCESS_DIED}, and {reason}")
 
     def speaks_stateless(self, version: str | None, info: JSON) -> None:
         known = self.session.needs_none
@@ -152,6 +154,7 @@ class TakeOver(OwnRequests):
                 heir.incarnation,
                 own=Own.HEIR,
                 named=heir.named,
+                slot=None if heir.slot == heritage.slot else heir.slot,
                 digest=heir.digest,
             )
             self.ledger.admit(call)
@@ -211,6 +214,10 @@ class TakeOver(OwnRequests):
             self._not_adopted(reason)
         else:
             super().lose_session(reason)
+
+    def is_task(self, call: Call) -> bool:
+        """Whether the server has made a task of this call of the dead process: its request has its answer."""
+        return call.wire_id in self._tasks
 
     def heir_answered(self, call: Call, message: JSON) -> None:
         """The answer to a call of the dead process; if it is a task, its outcome is still to come."""
@@ -272,10 +279,12 @@ class TakeOver(OwnRequests):
         if call is None or task is None:
             return
         told = told_of(task, message)
-        if told.answer is None and not told.why_none:
-            self.out.append(SetTimer(_pace(call), poll_seconds(message)))
+        # A server that may not speak this revision at all has not said that it knows no such task.
+        is_known = self.session.needs_none or self.session.state is SessionState.LIVE
+        if told.answer is None and not (told.why_none and is_known):
+            self.out.append(SetTimer(_pace(call), _ASK_AGAIN_SECONDS if told.why_none else poll_seconds(message)))
             return
-        self.out.append(Save((TaskEnded(call.incarnation, call.wire_id),)))
+        self.out.append(Save((TaskEnded(call.incarnation, call.wire_id, call.slot),)))
         if told.answer is None:
             self.in_doubt(call, told.why_none)
         else:

@@ -27,6 +27,7 @@ class Claim(Protocol):
 
         `CallSent` and `SessionOpened` add a row, and are refused where that row exists. `CallSettled`
         replaces the outcome of its row, and its answer if it brings one; `AnswerDrained` deletes the answer.
+        `CallSettled` and `TaskEnded` may name another `slot`, whose row is meant instead.
         `CallRepeated` counts on the newest row of its call key, in any slot; `ConsentSpent`, `CallNamed` mark it;
         `OutcomeTold` lowers who is still to be told, in every row of its call key. A call goes, in time, once it
         has an outcome and no open task. `SessionEnded` deletes the session's cursors and answers.

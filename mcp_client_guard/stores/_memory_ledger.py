@@ -212,7 +212,9 @@ class Ledger:
             case CallSent():
                 call = MemoryCall(self.key, slot, record, now, origin, principal)
                 self.calls[slot, record.incarnation, record.wire_id] = call
-            case CallSettled() | AnswerDrained() | TaskCreated() | TaskEnded():
+            case CallSettled() | TaskEnded():
+                self._learn(slot if record.slot is None else record.slot, record, now)
+            case AnswerDrained() | TaskCreated():
                 self._learn(slot, record, now)
             case CallRepeated():
                 for newest in self._newest(record.call_key, origin, principal):

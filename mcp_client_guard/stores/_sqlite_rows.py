@@ -137,6 +137,8 @@ def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: 
 
 
 def _keep_of_session(db: sqlite3.Connection, owner: Owner, slot: int, record: SessionRecord, now: float) -> None:
+    if isinstance(record, (CallSettled, TaskEnded)) and record.slot is not None:
+        slot = record.slot
     session = (owner.key, slot, record.incarnation)
     match record:
         case CallSent():

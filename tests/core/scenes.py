@@ -189,6 +189,7 @@ class Disk:
                 assert_never(record)
 
     def _call(self, slot: int, record: Any) -> StoredCall:
+        slot = getattr(record, "slot", None) or slot
         return self.calls[slot, record.incarnation, record.wire_id]
 
     def _change(self, call: StoredCall, **changes: Any) -> None:

@@ -579,14 +579,34 @@ def test_the_slot_used_last_is_offered_and_the_calls_of_others_are_in_doubt() ->
     assert process.killed().disk.heritage() == heritage
 
 
-def test_another_slot_s_task_is_over_with_its_process() -> None:
+def test_the_tasks_of_every_slot_are_asked_for() -> None:
+    """Frameworks open a connection for each call."""
     process = Process()
-    opened(process).call().answer({"task": {"taskId": "t"}})
-    process.now += 10
+    for number in (1, 2):
+        opened(process).call(n=number).answer({"task": {"taskId": f"t{number}"}})
+        process.now += 10
     opened(process).call("other")
     settled = settle_others(process.disk.calls.values(), process.disk.heritage(), ORIGIN, None, 0.0)
+    assert settled == []
+    new = process.killed().connect()
+    prove(new)
+    asked = [p for p in of(new.log, Post) if p.message["method"] == "tasks/result"]
+    assert sorted(p.message["params"]["taskId"] for p in asked) == ["t1", "t2"]
+    for question in asked:
+        new.peer(question.stream).answer({"content": []})
+    rows = [call for call in new.process.disk.calls.values() if call.tool == "charge"]
+    assert [(row.slot, row.outcome, row.task_open) for row in rows] == [
+        (1, Outcome.RECOVERED, False),
+        (2, Outcome.RECOVERED, False),
+    ]
+
+
+def test_another_s_task_is_over_once_nobody_will_come_back_for_it() -> None:
+    process = Process()
+    opened(process).call().answer({"task": {"taskId": "t"}})
+    calls = process.disk.calls.values()
+    settled = settle_others(calls, heritage_of([], calls, "https://elsewhere", None), ORIGIN, None, 0.0)
     assert [type(record) for _, record in settled] == [CallSettled, TaskEnded]
-    assert not [c for c in process.killed().disk.open_calls if c.slot == 1]
 
 
 @pytest.mark.parametrize(("origin", "principal"), [("https://elsewhere", None), (ORIGIN, "somebody")])

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import takeover
-from mcp_client_guard.core.actions import Action, Deliver, Post, Save, Timer, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, Deliver, Post, Save, Timer, TimerKind
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
 from mcp_client_guard.core.tasks import Task, Told, ends_task, poll_seconds, task_of, told_of
+from mcp_client_guard.core.verdicts import Resolve
 from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records
 from tests.core.scenes import Connection, Process, prove
 
@@ -367,12 +368,107 @@ def test_the_next_process_polls_it_in_the_host_s_name() -> None:
     assert two.machine.heirs_open == 0
 
 
-def test_a_host_that_does_not_ask_first_is_known_by_its_first_answer() -> None:
+def test_a_host_that_does_not_ask_first_has_it_asked_at_once() -> None:
     two = died()
-    sent = two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
-    assert not two.is_waited_for("tasks/get")
-    sent.answer({"tools": []})
+    two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
     assert two.is_waited_for("tasks/get")
+    two.sent("tools/list").answer({"tools": []})
+    assert len([p for p in of(two.log, Post) if p.message["method"] == "tasks/get"]) == 1
+
+
+def test_a_repeat_that_waits_for_the_task_and_is_not_sent_itself_gets_its_outcome() -> None:
+    two = died()
+    again = two.request("tools/call", {"name": "charge", "_meta": ENVELOPE}, **MODERN)
+    assert [p.message["method"] for p in of(again.actions, Post)] == ["tasks/get"]
+    told = two.sent("tasks/get").answer({"status": "completed", "result": OUTCOME})
+    assert delivered(told)[0]["id"] == again.host_id
+    assert delivered(told)[0]["result"]["content"] == OUTCOME["content"]
+
+
+def test_a_server_not_known_to_speak_the_revision_does_not_say_that_the_task_is_gone() -> None:
+    two = died()
+    two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    asked = two.sent("tasks/get")
+    asked.refuse(400, asked.error(-32602))
+    assert two.machine.heirs_open == 1
+    two.elapse(TimerKind.PACE)
+    assert two.is_waited_for("tasks/get")
+    two.sent("tools/list").answer({"tools": []})
+    asked = two.sent("tasks/get")
+    assert outcomes(asked.answer_error(-32602)) == [Outcome.IN_DOUBT]
+
+
+def test_at_its_deadline_no_message_of_sessions_is_sent() -> None:
+    two = died()
+    discovers(two)
+    actions = two.elapse(TimerKind.DEADLINE, two.process.disk.call.wire_id)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not of(actions, Post)
+
+
+def test_nor_in_a_session_a_cancel_of_what_was_answered_with_a_task() -> None:
+    two, _ = heir(OLD)
+    assert not of(two.elapse(TimerKind.DEADLINE, two.process.disk.call.wire_id), Post)
+
+
+@pytest.mark.parametrize("way", ["call", "task"])
+def test_the_hook_is_asked_where_there_are_no_sessions(way: str) -> None:
+    one = Process(has_hook=True).connect()
+    sent = one.request("tools/call", {"name": "charge"}, **MODERN)
+    sent.answer(EXTENSION)
+    if way == "call":
+        one.request("tools/call", {"name": "other"}, **MODERN)
+    two = one.process.killed().connect(has_hook=True)
+    two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    two.sent("tools/list").answer({"tools": []})
+    if way == "task":
+        two.sent("tasks/get").answer_error(-32602)
+    (ask,) = of(two.log, Ask)
+    assert ask.doubt.tool == ("other" if way == "call" else "charge")
+    actions = two.reconciled(two.peer(ask.question), Resolve(OUTCOME))
+    assert outcomes(actions) == [Outcome.RECOVERED]
+
+
+def test_the_tasks_of_every_connection_are_asked_for() -> None:
+    process = Process()
+    for number in (1, 2, 3):
+        one = process.connect()
+        one.request("tools/call", {"name": "charge", "arguments": {"n": number}}, **MODERN).answer(
+            {**EXTENSION, "taskId": f"t{number}"}
+        )
+        if number == 2:
+            one.request("tools/call", {"name": "other"}, **MODERN)
+    new = process.killed().connect()
+    assert new.slot == 3
+    discovers(new)
+    assert outcomes(new.log) == [Outcome.COMPLETED], "of the probe"
+    asked = [p for p in of(new.log, Post) if p.message["method"] == "tasks/get"]
+    assert sorted(p.message["params"]["taskId"] for p in asked) == ["t1", "t2", "t3"]
+    new = new.process.killed().connect()
+    discovers(new)
+    for post in [p for p in of(new.log, Post) if p.message["method"] == "tasks/get"]:
+        new.peer(post.stream).answer({"status": "completed", "result": OUTCOME})
+    rows = [call for call in new.process.disk.calls.values() if call.method == "tools/call"]
+    assert [(c.tool, c.outcome, c.task_open) for c in rows] == [
+        ("charge", Outcome.RECOVERED, False),
+        ("charge", Outcome.RECOVERED, False),
+        ("other", Outcome.IN_DOUBT, False),
+        ("charge", Outcome.RECOVERED, False),
+    ]
+
+
+def test_so_beside_an_older_session_that_was_left_open() -> None:
+    process = opened().process
+    process.connections[0].close()
+    died_with = process.connect()
+    died_with.request("tools/call", {"name": "charge"}, **MODERN).answer(EXTENSION)
+    new = process.killed().connect()
+    assert new.heritage is not None
+    assert new.heritage.session is not None
+    discovers(new)
+    assert outcomes(new.sent("tasks/get").answer({"status": "completed", "result": OUTCOME})) == [
+        Outcome.RECOVERED
+    ]
 
 
 @pytest.mark.parametrize("status", [200, 400])

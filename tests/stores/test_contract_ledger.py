@@ -330,6 +330,19 @@ async def test_a_call_with_an_open_task_is_never_let_go_of(make_store: MakeStore
     assert [row.wire_id for row in await store.calls()] == [0, 2, 4, 5]
 
 
+async def test_what_becomes_of_a_row_of_another_slot_may_be_written(store: Store) -> None:
+    """The task of a call of a dead process's other connection."""
+    claim = await claimed(store)
+    await claim.write(1, [sent(1), task(1)])
+    row = CallSettled(1, 1, Outcome.RECOVERED, "asked for", ANSWER, Told.NOBODY, slot=1)
+    await claim.write(2, [sent(2), row, TaskEnded(1, 1, slot=1)])
+    await claim.write(2, [CallSettled(1, 2, Outcome.COMPLETED, "", slot=3), TaskEnded(1, 2, slot=3)])
+    one, two = await store.calls()
+    assert (one.slot, one.outcome, one.answer, one.task_open) == (1, Outcome.RECOVERED, ANSWER, False)
+    assert (two.slot, two.outcome) == (2, None)
+    await claim.release()
+
+
 async def test_an_open_task_outlives_the_age_and_an_ended_one_does_not(make_store: MakeStore) -> None:
     store = make_store(keep_days=1e-12)
     claim = await claimed(store)

@@ -426,6 +426,46 @@ async def test_a_task_is_asked_for_by_the_next_process(tmp_path: Path) -> None:
                 assert row.answer["result"]["content"][0]["text"] == "done"
 
 
+async def test_so_are_the_tasks_of_all_its_connections_also_where_the_host_repeats_a_call(tmp_path: Path) -> None:
+    """Without a probe, the repeat waits for the task and sends nothing that would show the server's revision."""
+
+    class Tasks(Modern):
+        async def call(self, request: Request, reply: Reply) -> None:
+            task_id = f"task-{request.json['params']['arguments']['n']}"
+            await reply.json(
+                result(request.rpc_id, {"resultType": "task", "taskId": task_id, "status": "working"})
+            )
+
+        async def other(self, request: Request, reply: Reply) -> None:
+            done = {"content": [{"type": "text", "text": request.json["params"]["taskId"]}]}
+            await reply.json(result(request.rpc_id, {"status": "completed", "result": done}))
+
+        def fault_of(self, request: Request) -> int | None:
+            return None if request.rpc_method == "tasks/get" else super().fault_of(request)
+
+    path = tmp_path / "ledger.db"
+    calls = [{"name": "charge", "arguments": {"n": n}} for n in (1, 2)]
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Tasks()) as server:
+            first = Guard(server.url, generation="host", store=SQLiteStore(path))
+            codec = Codec(lambda message: message, lambda sent: sent)
+            hosts = [ModernHost(), ModernHost()]
+            async with (
+                Connection(first, lambda: codec) as (hosts[0].read, hosts[0].write),
+                Connection(first, lambda: codec) as (hosts[1].read, hosts[1].write),
+            ):
+                for host, call in zip(hosts, calls, strict=True):
+                    await host.post("tools/call", call)
+                    assert (await host.read.receive())["result"]["resultType"] == "task"
+            async with connected(server.url, host := ModernHost(), store=SQLiteStore(path)) as guard:
+                answers = [await host.request("tools/call", call) for call in calls]
+                rows = await guard.recovered()
+            texts = [answer["result"]["content"][0]["text"] for answer in answers]
+            assert texts == ["task-1", "task-2"]
+            assert [row.outcome for row in rows] == [Outcome.RECOVERED] * 2
+            assert len(server.sent("POST", "tools/call")) == 2
+
+
 # Subscriptions.
 
 LISTEN = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a"]}}
