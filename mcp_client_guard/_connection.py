@@ -125,6 +125,7 @@ class Connection:
             guard.policy.max_idle,
             guard.policy.max_event_size,
             _max_calls(guard._client),
+            _spare(guard._client),
             guard.policy.deadline_of(None),
             self._tell,
             self._elsewhere,
@@ -231,7 +232,12 @@ class Connection:
 def _max_calls(client: http.HttpClient | None) -> int | None:
     """A caller's client has its own limit; some are left for notifications and the standalone stream."""
     limit = None if client is None else http.connection_limit(client)
-    return None if limit is None else max(1, limit - min(_SPARE_CONNECTIONS, limit - 1))
+    return None if limit is None else max(1, limit - _spare(client))
+
+
+def _spare(client: http.HttpClient | None) -> int:
+    limit = None if client is None else http.connection_limit(client)
+    return 0 if limit is None else min(_SPARE_CONNECTIONS, limit - 1)
 
 
 def _can_spare_one(client: http.HttpClient | None) -> bool:

@@ -73,6 +73,8 @@ class Post:
     delay: Delay = NO_DELAY
     for_request: bool = True
     """Not for a notification, nor for the host's answer to the server."""
+    lasts: bool = False
+    """Its answer is a stream that lasts for as long as the host wants it: a subscription."""
     target: str | None = field(default=None, repr=False)
     """Where to, if not to the endpoint itself: of the same origin, and a credential."""
 

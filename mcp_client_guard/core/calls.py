@@ -17,6 +17,7 @@ from .ledger import (
     host_token_of,
     meta_of,
 )
+from .listening import METHOD as LISTEN
 from .listening import is_listen
 from .model import JSON, AnswerDrained, CallSettled, Outcome, OutcomeTold, Told
 from .modern import dressed
@@ -275,6 +276,8 @@ class Calls(Choosing):
     def crowded_out(self, message: JSON) -> None:
         """No connection of the caller's client became free in time for this request."""
         why = "no connection of the client became free within call_deadline"
+        if message["method"] == LISTEN:
+            why = "the client has no connection to spare for another subscription"
         self._deliver(not_executed_answer(message["id"], "wire", why))
 
     def not_saved(self, wire_id: int, reason: str) -> None:

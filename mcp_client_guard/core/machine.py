@@ -31,6 +31,7 @@ from .inputs import (
     UpgradeAnswered,
 )
 from .ledger import Ledger
+from .listening import METHOD as LISTEN
 from .model import Generation, SessionEnded, assert_never
 from .policy import GuardPolicy
 from .report import StoreFailed
@@ -100,6 +101,10 @@ class Machine:
     def queued(self) -> int:
         """Requests of the host's that are taken and not ordered yet."""
         return self._calls.queued
+
+    def lasts(self, sent: MessageSubmitted) -> bool:
+        """Whether this request would take a connection for as long as the host wants: a subscription."""
+        return sent.message.get("method") == LISTEN and self.session.is_stateless(sent.headers)
 
     @property
     def heirs_open(self) -> int:

@@ -11,6 +11,7 @@ from attrs import define, field
 from .actions import NO_DELAY, CancelTimer, Delay, Deliver, Get, Hangup, Post, Report, Save, Timer, TimerKind
 from .inputs import EventReceived
 from .ledger import Call
+from .listening import is_listen
 from .model import JSON, CursorDropped, CursorMoved, Seen, fingerprint
 from .policy import GuardPolicy
 from .report import Discontinuity, DuplicateDropped, MaybeRedelivered
@@ -219,7 +220,7 @@ class Registry:
 
     def _post_again(self, stream: Stream, delay: Delay) -> None:
         self._new_connection(stream)
-        for_request = stream.call is not None
+        call = stream.call
         self.out.append(
             Post(
                 stream.number,
@@ -227,8 +228,9 @@ class Registry:
                 stream.message,
                 stream.headers,
                 delay,
-                for_request,
-                stream.target,
+                for_request=call is not None,
+                lasts=call is not None and is_listen(call),
+                target=stream.target,
             )
         )
 

@@ -55,6 +55,7 @@ from mcp_client_guard.stores import Claim
 from . import http, retry
 from .exchange import BodyTooLarge, Exchange
 from .inbox import Inbox, Place
+from .room import Room
 from .saving import GROUP, Batch, Saving
 from .sse import EventReader, EventTooLarge, parse_json
 from .timers import Timers
@@ -87,6 +88,8 @@ class StreamableHttp:
     max_event_size: int
     max_calls: int | None
     """Requests of the host's at once, where its client has a limit."""
+    spare: int
+    """What that leaves for notifications and subscriptions."""
     call_deadline: float
     on_event: Callable[[Event], None]
     elsewhere: Callable[[Ask | StopAsking | Reply | Forward], None]
@@ -98,12 +101,14 @@ class StreamableHttp:
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
     _saving: Saving = field(init=False)
     _ends: list[EndSession] = field(factory=list, init=False)
-    _freed: anyio.Event | None = field(default=None, init=False)
+    _room: Room | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._timers = Timers(self._elapsed)
         self._saving = Saving(self.claim, self.slot, self._timers, self.on_event)
         self.inbox.on_drained = self._saving.soon
+        if self.max_calls is not None:
+            self._room = Room(self.max_calls, self.spare, self.call_deadline, self._under_way)
 
     def start(self) -> None:
         self.tasks.start_soon(self._timers.run)
@@ -112,24 +117,18 @@ class StreamableHttp:
         self, message: JSON, headers: Mapping[str, str], call_key: str, *, named: bool = False
     ) -> None:
         """The host sent a message. A request waits here, before its row is written, for a free connection."""
-        is_request = "method" in message and "id" in message
-        if self.max_calls is not None and is_request and not await self._room_for_call(self.max_calls):
+        sent = MessageSubmitted(message, headers, call_key, named)
+        room = self._room if "method" in message and "id" in message else None
+        if room is not None and not await room.take(lasts=self.machine.lasts(sent)):
             self.feed(CrowdedOut(message))
             return
-        self.feed(MessageSubmitted(message, headers, call_key, named))
+        self.feed(sent)
 
-    async def _room_for_call(self, most: int) -> bool:
-        """Wait for a connection; not for ever, since nothing else bounds a request that has no row yet."""
-        with anyio.move_on_after(self.call_deadline):
-            while self._calls_under_way() >= most:
-                self._freed = self._freed or anyio.Event()
-                await self._freed.wait()
-            return True
-        return False
-
-    def _calls_under_way(self) -> int:
-        exchanges = self._exchanges.values()
-        return self.machine.queued + sum(exchange.order.for_request for exchange in exchanges)
+    def _under_way(self) -> tuple[int, int]:
+        # One that was hung up is free as soon as its task runs.
+        orders = [each.order for each in self._exchanges.values() if not each.scope.cancel_called]
+        lasting = sum(isinstance(order, Post) and order.lasts for order in orders)
+        return self.machine.queued + sum(order.for_request for order in orders) - lasting, lasting
 
     async def close(self) -> None:
         """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""
@@ -302,9 +301,8 @@ class StreamableHttp:
     def _forget(self, connection: int) -> None:
         self._exchanges.pop(connection, None)
         self._timers.cancel(connection)
-        if self._freed is not None:
-            self._freed.set()
-            self._freed = None
+        if self._room is not None:
+            self._room.freed()
 
     async def _converse(self, exchange: Exchange) -> ConnectionLost:
         order = exchange.order

@@ -556,6 +556,12 @@ def test_a_request_that_no_connection_became_free_for_was_not_executed(driver: D
     assert not of(actions, Save), "it was never submitted: there is no row"
 
 
+def test_nor_is_there_one_for_another_subscription(driver: Driver) -> None:
+    message = {"jsonrpc": "2.0", "id": "h9", "method": "subscriptions/listen", "params": {}}
+    (answer,) = delivered(driver.feed(CrowdedOut(message)))
+    assert "another subscription" in answer["error"]["message"]
+
+
 def test_a_cancelled_call_that_then_proves_never_written_is_not_sent_again(driver: Driver) -> None:
     call = driver.call()
     driver.cancel(call)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 
 from mcp_client_guard import (
@@ -49,6 +50,7 @@ from .hosts import LIMIT, PlainHost, the_one_in
 pytestmark = pytest.mark.anyio
 
 VERSION = "2026-07-28"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 META = {
     "io.modelcontextprotocol/protocolVersion": VERSION,
@@ -547,6 +549,47 @@ async def test_the_host_ends_a_subscription() -> None:
         await host.notify("notifications/cancelled", requestId=id)
         await closed.wait()
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(("most", "subscriptions"), [(1, 0), (2, 1), (5, 4), (6, 5), (10, 9)])
+async def test_subscriptions_leave_a_connection_for_calls(most: int, subscriptions: int) -> None:
+    """They last: what they took from a client of the caller's would never be free again."""
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=most)) as client:
+        async with hosted(Modern(), http_client=client) as (_, _guard, host):
+            ids = [await host.post("subscriptions/listen", LISTEN) for _ in range(subscriptions)]
+            await host.until(lambda: host.heard.count(ACKNOWLEDGED) == subscriptions)
+            refused = await host.request("subscriptions/listen", LISTEN)
+            assert refused["error"]["data"]["by"] == "wire"
+            assert "another subscription" in refused["error"]["message"]
+            assert "result" in await host.request("tools/call", CALL)
+            if ids:
+                await host.notify("notifications/cancelled", requestId=ids[0])
+                ids.append(await host.post("subscriptions/listen", LISTEN))
+                await host.until(lambda: host.heard.count(ACKNOWLEDGED) == subscriptions + 1)
+                assert "result" in await host.request("tools/call", CALL)
+
+
+async def test_one_that_takes_the_place_of_a_call_waits_for_that() -> None:
+    may_answer = anyio.Event()
+
+    async def call(request: Request, reply: Reply) -> None:
+        await may_answer.wait()
+        await reply.json(result(request.rpc_id, {"content": []}))
+
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=6)) as client:
+        async with hosted(Modern(call=call), http_client=client) as (server, _guard, host):
+            for number in (1, 2):
+                await host.post("tools/call", {"name": "charge", "arguments": {"cents": number}})
+            await server.wait_for(lambda request: request.json["params"]["arguments"]["cents"] == 2)
+            for _ in range(4):
+                await host.post("subscriptions/listen", LISTEN)
+            await host.until(lambda: host.heard.count(ACKNOWLEDGED) == 4)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(host.post, "subscriptions/listen", LISTEN)
+                await anyio.wait_all_tasks_blocked()
+                assert len(server.sent("POST", "subscriptions/listen")) == 4
+                may_answer.set()
+                await host.until(lambda: host.heard.count(ACKNOWLEDGED) == 5)
 
 
 # Moves.
