@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
+from .aside import Aside
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
 from .inputs import Answered, Begun, BodyReceived, EventReceived, IdleElapsed, Refused, TooLarge
 from .ledger import Call, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
-from .report import Disconnected, EndpointRefused
+from .report import Disconnected, EndpointRefused, UnreadableDropped
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
-from .streams import Streams
 from .trail import Placement
 
 _ENDPOINT_SECONDS = 30.0
@@ -30,7 +30,7 @@ _TRY_LATER = frozenset({408, 409, 425, 429})
 
 
 @define(eq=False, repr=False)
-class Carrying(Streams):
+class Carrying(Aside):
     """Owns the carrier, and what is posted beside it."""
 
     _endpoint: str | None = field(default=None, init=False, repr=False)
@@ -49,8 +49,6 @@ class Carrying(Streams):
     """Carriers in a row that were lost before a session was open."""
     _pinged_at: float | None = field(default=None, init=False)
     """When the silent carrier's server was last asked for a byte."""
-    _aside: Stream | None = field(default=None, init=False)
-    """The standalone stream of a session of streamable HTTP, while the server is asked for a legacy one."""
 
     # Opened, and ended.
 
@@ -61,34 +59,6 @@ class Carrying(Streams):
         stream = self._new_stream(STANDALONE, StreamKind.CARRIER, "")
         stream.retry_ms = self._retry_ms
         self._get(stream, Delay(max(delay.attempt, self._failures), stream.retry_ms, delay.at_least))
-
-    def look_for_carrier(self) -> bool:
-        """Ask for a legacy stream, whose place the standalone stream leaves meanwhile; but if that one lives, the
-        server is no legacy one: then nothing is asked."""
-        stream = self._streams.get(STANDALONE)
-        if stream is not None and stream.kind is StreamKind.STANDALONE:
-            if stream.on_socket or (stream.opened_at is not None and not stream.brought_endpoint):
-                return False
-            self._cancel_timers(stream)
-            self.out.append(Hangup(stream.connection))
-            stream.move(StreamStep.CUT)
-            self._aside = self._streams.pop(STANDALONE)
-        self.open_carrier()
-        return True
-
-    def look_no_more(self) -> None:
-        """There is no legacy stream, or nobody waits for it."""
-        self.close_carrier()
-        stream, self._aside = self._aside, None
-        if stream is not None:
-            self._streams[STANDALONE] = stream
-            self._get(stream, self._delay(stream))
-
-    def _forget_aside(self) -> None:
-        """Its session is no more."""
-        stream, self._aside = self._aside, None
-        if stream is not None:
-            self._drop_cursor(stream)
 
     def close_carrier(self) -> None:
         """It is not wanted any more."""
@@ -223,7 +193,8 @@ class Carrying(Streams):
         if stream is not None and stream.legacy and stream.connection == event.connection:
             if stream.kind is StreamKind.CARRIER and self._is_signal(stream, event):
                 return
-            if stream.trail.holds(event.event_id, event.data):
+            # Nothing is ever replayed on the same stream: what comes twice there was said twice.
+            if stream.trail.is_held_by_another(event.event_id, event.data):
                 self._drop_duplicate(stream, event, bool(messages_of(event.body)))
                 return
         super().event(event)
@@ -278,11 +249,25 @@ class Carrying(Streams):
         return any(call is not None and call.is_prompt and call.in_flight for call in taken)
 
     def too_large(self, told: TooLarge) -> None:
-        stream = self.current(told.stream, told.connection)
-        if stream is not None and stream.kind is StreamKind.CARRIER:
-            self._carrier_lost(stream, f"an event larger than max_event_size ({told.limit} bytes)")
-        else:
+        """The session goes on where it is known whose answer it is, which would meet the same limit again."""
+        carrier = self.current(told.stream, told.connection)
+        if carrier is None or carrier.kind is not StreamKind.CARRIER:
             super().too_large(told)
+            return
+        why = f"an event larger than max_event_size ({told.limit} bytes)"
+        if told.answers is not None:
+            own = self._streams.get(told.answers)
+            if own is not None and own.call is not None and own.carrier == told.connection:
+                self.calls.in_doubt(own.call, why, again=False)
+                self._finish(own)
+            self.out.append(Report(UnreadableDropped(carrier.name, why)))
+        elif told.is_whole:
+            # It may be the answer to any of these: to be sent again is to be answered so again.
+            for stream in [s for s in self._streams.values() if s.accepted]:
+                assert stream.call is not None
+                self.calls.in_doubt(stream.call, why, again=False)
+                self._finish(stream)
+            self._carrier_lost(carrier, why)
 
     def timer(self, timer: Timer, at: float) -> None:
         stream = self.current(timer.stream, timer.connection)

@@ -125,11 +125,15 @@ class EventReceived:
 
 @frozen
 class TooLarge:
-    """An event or a body passed `max_event_size`; the rest was not read."""
+    """An event or a body passed `max_event_size`: it is not read, and what comes after an event may be."""
 
     stream: int
     connection: int
     limit: int
+    answers: int | None = None
+    """The wire ID of the request that it answers, as far as its first and last bytes tell."""
+    is_whole: bool = True
+    """Its end has come, too: if it is an event, it is told of once before unless all of it came at once."""
 
 
 @frozen

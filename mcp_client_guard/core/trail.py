@@ -141,6 +141,11 @@ class Trail:
         row = self.index.get(event_id) if event_id is not None else None
         return row is not None and row.matches(data)
 
+    def is_held_by_another(self, event_id: str | None, data: bytes) -> bool:
+        """Whether another stream of the session has received this event."""
+        row = self.index.get(event_id) if event_id is not None else None
+        return row is not None and row.trail is not self and row.matches(data)
+
     def conflicts(self, event_id: str | None, data: bytes) -> bool:
         """Whether this stream has carried another message under this ID."""
         row = self.index.get(event_id) if event_id is not None else None

@@ -18,7 +18,7 @@ from typing import Any
 import httpx_sse
 from attrs import define, field
 
-from mcp_client_guard.core.inputs import UNREADABLE, EventReceived
+from mcp_client_guard.core.inputs import UNREADABLE, EventReceived, TooLarge
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = b"\n\n"
@@ -31,11 +31,11 @@ _COMMENTS = re.compile(rb"\A\n?(?::[^\n]*\n)+")
 _COMMENTS_KEPT = 64 * 1024
 _EMPTY_ID = re.compile(r"^id(?:: ?)?$", re.MULTILINE)
 _decode = json.JSONDecoder().raw_decode
+_ID_AT_HEAD = re.compile(rb'\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,16})\s*,\s*"[jre]')
+_ID_AT_END = re.compile(rb',\s*"id"\s*:\s*(\d{1,16})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+"""Where servers have the ID of an answer: before `result`, `error` or `jsonrpc`, or last (TypeScript SDK)."""
+_LOOKED_AT = 1024
 _DIGITS = re.compile(r"^retry: ?([0-9]{1,15})$", re.MULTILINE)
-
-
-class EventTooLarge(Exception):
-    """One event is larger than the bound; the stream cannot be read on."""
 
 
 class _Block:
@@ -60,39 +60,65 @@ class EventReader:
     _tail: bytearray = field(factory=bytearray, init=False)
     _after_cr: bool = field(default=False, init=False)
     _started: bool = field(default=False, init=False)
+    _skipping: bool = field(default=False, init=False)
+    """What comes belongs to an event that is too large, of which the tail has but the end."""
+    _is_told: bool = field(default=False, init=False)
+    """All that there is to tell of it."""
 
-    def feed(self, chunk: bytes) -> list[EventReceived]:
+    def feed(self, chunk: bytes) -> list[EventReceived | TooLarge]:
         """The events that these bytes complete.
 
-        Raises:
-            EventTooLarge: an event passes `max_event_size` bytes.
+        One that is too large is told of as soon as it is, and skipped; and at its end, unless it was known whose
+        answer it is.
         """
         received = self._normalised(chunk)
+        events: list[EventReceived | TooLarge] = []
+        if self._skipping:
+            self._tail += received
+            end = self._tail.find(_BLANK_LINE)
+            if end < 0:
+                del self._tail[:-_LOOKED_AT]
+                return events
+            if not self._is_told:
+                events.append(self._too_large(None, bytes(self._tail[:end])))
+            received = bytes(self._tail[end + 2 :])
+            self._tail, self._skipping = bytearray(), False
         if self._tail or not self._started:
             searched = max(0, len(self._tail) - 1)
             self._tail += received
             if not self._started and not self._skip_bom():
-                return []
+                return events
             if self._tail.find(_BLANK_LINE, searched) < 0:
-                self._check_tail()
-                return []
+                self._check_tail(events)
+                return events
             received = bytes(self._tail)
-        events: list[EventReceived] = []
         self._tail = bytearray(received[self._read(received, events) :])
-        self._check_tail()
+        self._check_tail(events)
         return events
 
-    def _check_tail(self) -> None:
+    def _check_tail(self, events: list[EventReceived | TooLarge]) -> None:
         """Comments need no blank line after them; they are no part of the event that is still to come."""
         if len(self._tail) > min(self.max_event_size, _COMMENTS_KEPT) and self._tail.startswith((b":", b"\n:")):
             self._tail = bytearray(_COMMENTS.sub(b"", bytes(self._tail)))
-        self._check(self._tail)
+        if self._is_too_large(self._tail):
+            told = self._too_large(bytes(self._tail), None)
+            events.append(told)
+            self._skipping, self._is_told = True, told.answers is not None
+            del self._tail[:-_LOOKED_AT]
 
-    def _check(self, block: bytes | bytearray) -> None:
-        if len(block) > self.max_event_size and len(_COMMENTS.sub(b"", block)) > self.max_event_size:
-            raise EventTooLarge
+    def _is_too_large(self, block: bytes | bytearray) -> bool:
+        return len(block) > self.max_event_size and len(_COMMENTS.sub(b"", block)) > self.max_event_size
 
-    def _read(self, received: bytes, events: list[EventReceived]) -> int:
+    def _too_large(self, head: bytes | None, end: bytes | None) -> TooLarge:
+        """`head`, `end`: what there is of the event that begins or ends so."""
+        found = None if end is None else _ID_AT_END.search(end[-_LOOKED_AT:])
+        if found is None and head is not None:
+            start = head.find(b"data:") + len(b"data:")
+            found = _ID_AT_HEAD.match(head[start : start + _LOOKED_AT].lstrip())
+        answers = None if found is None else int(found[1])
+        return TooLarge(self.stream, self.connection, self.max_event_size, answers, end is not None)
+
+    def _read(self, received: bytes, events: list[EventReceived | TooLarge]) -> int:
         """Read every complete block; returns where the first incomplete one begins."""
         start = 0
         while True:
@@ -103,9 +129,7 @@ class EventReader:
                 end = received.find(b"\n", data_start)
                 if end < 0:
                     return start
-                if received.startswith(b"\n", end + 1):
-                    if end - start > self.max_event_size:
-                        raise EventTooLarge
+                if received.startswith(b"\n", end + 1) and end - start <= self.max_event_size:
                     event = self._common(head[1], received[data_start:end])
                     if event is not None:
                         events.append(event)
@@ -115,10 +139,9 @@ class EventReader:
             if end < 0:
                 return start
             block = received[start:end]
-            self._check(block)
-            event = self._any(block)
-            if event is not None:
-                events.append(event)
+            read = self._too_large(block, block) if self._is_too_large(block) else self._any(block)
+            if read is not None:
+                events.append(read)
             start = end + 2
 
     def _common(self, event_id: bytes | None, data: bytes) -> EventReceived | None:

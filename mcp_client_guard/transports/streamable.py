@@ -57,7 +57,7 @@ from .exchange import BodyTooLarge, Exchange
 from .inbox import Inbox, Place
 from .room import Room
 from .saving import GROUP, Batch, Saving
-from .sse import EventReader, EventTooLarge, parse_json
+from .sse import EventReader, parse_json
 from .timers import Timers
 
 if TYPE_CHECKING:
@@ -363,14 +363,9 @@ class StreamableHttp:
             exchange.last_byte = anyio.current_time()
             if exchange.lingering:
                 continue
-            try:
-                events = reader.feed(chunk)
-            except EventTooLarge:
-                self.feed(TooLarge(order.stream, order.connection, self.max_event_size))
-                return
-            await self.take(exchange, events, len(chunk))
+            await self.take(exchange, reader.feed(chunk), len(chunk))
 
-    async def take(self, exchange: Exchange, events: Sequence[EventReceived], size: int) -> None:
+    async def take(self, exchange: Exchange, events: Sequence[EventReceived | TooLarge], size: int) -> None:
         """Tell the core of these events, which came in `size` bytes; the host's pace is the reader's."""
         inbox = self.inbox
         behind = inbox.behind

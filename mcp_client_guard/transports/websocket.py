@@ -26,7 +26,7 @@ from mcp_client_guard.core.inputs import UNREADABLE, Answered, EventReceived, In
 
 from . import http
 from .exchange import Exchange, SocketEnded
-from .sse import EventTooLarge, parse_json
+from .sse import parse_json
 
 SUBPROTOCOL = Subprotocol("mcp-upgrade.v1")
 TICKET = "mcp-upgrade-ticket"
@@ -38,6 +38,10 @@ _ASK_SECONDS = 30.0
 _ANSWER_BYTES = 64 * 1024
 _CLOSING_SECONDS = 0.2
 _READ = 64 * 1024
+
+
+class EventTooLarge(Exception):
+    """One event is larger than the bound; the socket is not read on."""
 
 
 class Shell(Protocol):

@@ -360,8 +360,8 @@ class Peer:
         self.driver.now += 90
         return self.driver.feed(IdleElapsed(self.stream, self.connection, self.driver.now))
 
-    def too_large(self) -> list[Action]:
-        return self.driver.feed(TooLarge(self.stream, self.connection, 1024))
+    def too_large(self, answers: int | None = None, *, is_whole: bool = True) -> list[Action]:
+        return self.driver.feed(TooLarge(self.stream, self.connection, 1024, answers, is_whole))
 
     def save_failed(self) -> list[Action]:
         return self.driver.feed(SaveFailed(self.stream, "disk full"))

@@ -15,11 +15,11 @@ from mcp_client_guard.core.report import (
     CallSettled,
     Connected,
     Disconnected,
-    DuplicateDropped,
     EndpointRefused,
     NotificationLost,
     Reinitialized,
     SessionLost,
+    UnreadableDropped,
 )
 from mcp_client_guard.core.state import SessionState
 from tests.core.driver import delivered, in_doubt, note, of, outcomes, records, reports
@@ -341,13 +341,10 @@ def test_a_request_of_the_server_s_is_answered_by_a_post(driver: Legacy) -> None
 # Event IDs.
 
 
-def test_an_event_that_comes_twice_is_dropped_and_no_cursor_is_kept(driver: Legacy) -> None:
+def test_no_cursor_is_kept(driver: Legacy) -> None:
     driver.carries(note("a"), "1")
-    actions = driver.carries(note("a"), "1")
-    assert reports(actions, DuplicateDropped)
-    assert delivered(actions) == []
-    assert delivered(driver.carries(note("b"), "2"))
-    driver.drain(3)
+    driver.carries(note("b"), "2")
+    driver.drain(2)
     assert not records(driver.log, CursorMoved)
 
 
@@ -361,6 +358,66 @@ def test_a_declared_scheme_does_not_hold_here() -> None:
     driver = Legacy(GuardPolicy(id_scheme="contiguous")).opened()  # type: ignore[arg-type]
     for event_id in ("5", "3", "17"):
         assert delivered(driver.carries(note(event_id), event_id))
+
+
+def test_what_is_said_twice_on_one_carrier_is_heard_twice(driver: Legacy) -> None:
+    """IDs by the second, or by kind: nothing was opened again, so nothing can be a replay."""
+    got = [delivered(driver.carries(note("tick"), "1700000000")) for _ in range(3)]
+    assert [len(messages) for messages in got] == [1, 1, 1]
+
+
+# Too large.
+
+
+def test_an_answer_that_is_too_large_costs_its_own_call_alone(driver: Legacy) -> None:
+    large, other = driver.call("large"), driver.call("other")
+    driver.takes(large)
+    driver.takes(other)
+    actions = driver.carrier.too_large(large.stream, is_whole=False)
+    assert delivered(actions)[0]["id"] == large.host_id
+    assert in_doubt(actions)
+    assert "larger than max_event_size" in reports(actions, UnreadableDropped)[0].why
+    assert not reports(actions, SessionLost)
+    assert delivered(driver.carries(other.result()))[0]["id"] == other.host_id
+
+
+def test_a_safe_call_with_such_an_answer_is_not_sent_again() -> None:
+    driver = Legacy(GuardPolicy(resend={"*": "always"})).opened()
+    large = driver.call("large")
+    driver.takes(large)
+    actions = driver.carrier.too_large(large.stream)
+    assert delivered(actions)[0]["id"] == large.host_id
+    assert not of(actions, Post)
+    assert not of(actions, Get)
+
+
+def test_the_end_of_a_large_event_may_tell_whose_it_is(driver: Legacy) -> None:
+    large = driver.call("large")
+    driver.takes(large)
+    assert driver.carrier.too_large(is_whole=False) == []
+    assert in_doubt(driver.carrier.too_large(large.stream))
+    assert not reports(driver.log, SessionLost)
+
+
+def test_a_large_event_that_answers_nothing_of_this_carrier_is_dropped(driver: Legacy) -> None:
+    call = driver.call()
+    driver.takes(call)
+    driver.carries(call.result())
+    actions = driver.carrier.too_large(call.stream)
+    assert reports(actions, UnreadableDropped)
+    assert len(actions) == 1
+
+
+def test_one_of_which_nobody_knows_whose_it_is_costs_one_session() -> None:
+    driver = Legacy(GuardPolicy(resend={"*": "always"})).opened()
+    taken = driver.call("taken")
+    driver.takes(taken)
+    actions = driver.carrier.too_large()
+    assert [m["id"] for m in delivered(actions)] == [taken.host_id], "it would be answered so again"
+    assert reports(actions, SessionLost)
+    driver.reopened()
+    assert driver.machine.session.state is SessionState.LIVE
+    assert not driver.sent("tools/call").is_open
 
 
 # Lost.

@@ -438,7 +438,7 @@ async def test_what_waits_on_one_stream_has_its_outcome_together_and_nothing_is_
 # Messages.
 
 
-async def test_a_stranger_and_a_repeat_reach_nobody(playing: Playing) -> None:
+async def test_a_stranger_reaches_nobody_and_what_is_said_twice_is_heard_twice(playing: Playing) -> None:
     class Odd(LegacyMcp):
         async def call(self, request: Request, carrier: Carrier) -> None:
             await carrier.event(tool_result(1, "somebody's"))
@@ -450,8 +450,38 @@ async def test_a_stranger_and_a_repeat_reach_nobody(playing: Playing) -> None:
     async with playing(Odd()) as (_, host):
         assert await host.call() == Answer("done")
         assert len(host.of(OrphanDropped)) == 1
-        assert len(host.of(DuplicateDropped)) == 1
-        await host.has_heard("notifications/message")
+        assert not host.of(DuplicateDropped)
+        await host.has_heard("notifications/message", "notifications/message")
+
+
+@pytest.mark.parametrize("pieces", [1, 50])
+async def test_an_answer_that_is_too_large_costs_its_own_call_alone(playing: Playing, pieces: int) -> None:
+    waits = anyio.Event()
+
+    class Large(LegacyMcp):
+        async def call(self, request: Request, carrier: Carrier) -> None:
+            if request.json["params"]["name"] == "add":
+                await waits.wait()
+                await super().call(request, carrier)
+                return
+            data = sse_event(tool_result(request.rpc_id, "x" * 10_000))
+            step = len(data) // pieces
+            for at in range(0, len(data), step):
+                await carrier.raw(data[at : at + step])
+            waits.set()
+
+    async with playing(Large(), policy={"max_event_size": 2000}) as (server, host):
+        got: dict[str, Answer] = {}
+
+        async def call(tool: str) -> None:
+            got[tool] = await host.call(tool)
+
+        await run_together(lambda: call("add"), lambda: call("charge"))
+        assert got["add"] == Answer("done")
+        assert got["charge"].doubt is not None
+        assert "larger than max_event_size" in got["charge"].doubt.reason
+        assert not host.of(SessionLost)
+        assert len(server.sent("GET")) == 1
 
 
 async def test_an_odd_server_may_answer_the_post_itself(playing: Playing) -> None:

@@ -11,9 +11,9 @@ from attrs import frozen
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mcp_client_guard.core.inputs import EventReceived
+from mcp_client_guard.core.inputs import EventReceived, TooLarge
 from mcp_client_guard.testing import END_OF_CHUNKS, How, Reply, Request, chunk, sse_head, tool_result
-from mcp_client_guard.transports.sse import _COMMON, EventReader, EventTooLarge
+from mcp_client_guard.transports.sse import _COMMON, EventReader
 
 from .hosts import Answer, Playing, Streams, answer, events, plainly, resumed_after
 
@@ -71,6 +71,7 @@ def read(chunks: list[bytes], size: int = ROOMY) -> tuple[list[Seen], str, int |
     last_id, retry = "", None
     for piece in chunks:
         for event in reader.feed(piece):
+            assert isinstance(event, EventReceived)
             if event.retry is not None:
                 retry = event.retry
             if event.event_id is not None or event.resets_id:
@@ -202,17 +203,45 @@ def test_the_size_bound_is_on_each_event_and_exact_enough(step: int) -> None:
     too_large = b"data: " + b"x" * (limit + 50)
     for ending in (b"", b"\n\n"):
         body = fits + too_large + ending
-        reader = EventReader(0, 0, limit)
-        with pytest.raises(EventTooLarge):
-            for i in range(0, len(body), step):
-                reader.feed(body[i : i + step])
+        assert TooLarge(0, 0, limit, None, is_whole=bool(ending)) in everything(body, step, limit)
+
+
+def everything(body: bytes, step: int, limit: int) -> list[EventReceived | TooLarge]:
+    reader = EventReader(0, 0, limit)
+    return [told for i in range(0, len(body), step) for told in reader.feed(body[i : i + step])]
+
+
+LARGE = "x" * 5000
+LARGE_ONES = {
+    "Python": {"jsonrpc": "2.0", "id": 7, "result": {"id": 1, "text": LARGE}},
+    "ID first": {"id": 7, "jsonrpc": "2.0", "result": LARGE},
+    "TypeScript": {"result": {"text": LARGE, "id": 1}, "jsonrpc": "2.0", "id": 7},
+    "ID before the version": {"result": LARGE, "id": 7, "jsonrpc": "2.0"},
+}
+OF_NOBODY = {
+    "notification": {"jsonrpc": "2.0", "method": "m", "params": {"text": LARGE, "id": 7}},
+    "in the middle": {"jsonrpc": "2.0", "result": {}, "id": 7, "_": LARGE},
+    "request": {"jsonrpc": "2.0", "id": 7, "method": "m", "params": LARGE},
+    "a text": {"jsonrpc": "2.0", "id": "7", "result": LARGE},
+}
+
+
+@pytest.mark.parametrize("step", [1, 7, 100, 10**6])
+@pytest.mark.parametrize("head", [b"", b"id: 1\n", b": x\nevent: message\n"])
+@pytest.mark.parametrize("kind", [*LARGE_ONES, *OF_NOBODY])
+def test_one_that_is_too_large_is_skipped_and_says_whose_answer_it_is(step: int, head: bytes, kind: str) -> None:
+    message = {**LARGE_ONES, **OF_NOBODY}[kind]
+    large = head + b"data: " + json.dumps(message).encode() + b"\n\n"
+    small = b"data: " + A + b"\n\n"
+    told = everything(small + large + small + large + small, step, 1000)
+    assert [t.data for t in told if isinstance(t, EventReceived)] == [A, A, A], "what stands around it is read"
+    skipped = [t for t in told if isinstance(t, TooLarge)]
+    assert [t.answers for t in skipped if t.answers] == ([7, 7] if kind in LARGE_ONES else [])
+    assert sum(t.is_whole or t.answers is not None for t in skipped) == 2
 
 
 def test_a_comment_without_an_end_is_bounded_too() -> None:
-    reader = EventReader(0, 0, 1000)
-    with pytest.raises(EventTooLarge):
-        for _ in range(100):
-            reader.feed(b": ping " * 10)
+    assert everything(b": ping " * 1000, 70, 1000) == [TooLarge(0, 0, 1000, None, is_whole=False)]
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000, 10**6])
@@ -228,8 +257,7 @@ def test_comment_lines_need_no_blank_line_and_are_no_part_of_the_event_that_foll
 def test_an_event_is_bounded_after_any_number_of_comments() -> None:
     reader = EventReader(0, 0, 1000)
     reader.feed(b": ping\n" * 1000)
-    with pytest.raises(EventTooLarge):
-        reader.feed(b": ping\ndata: " + b"x" * 1001)
+    assert reader.feed(b": ping\ndata: " + b"x" * 1001) == [TooLarge(0, 0, 1000, None, is_whole=False)]
 
 
 COMMON_BLOCKS = st.from_regex(re.compile(_COMMON.pattern + rb"[^ \n][^\n]*", re.ASCII), fullmatch=True)

@@ -1,0 +1,53 @@
+"""The standalone stream steps aside while the server is asked for a legacy stream, which takes its place."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from attrs import define, field
+
+from .actions import NO_DELAY, Delay, Hangup
+from .state import StreamStep
+from .stream import STANDALONE, Stream, StreamKind
+from .streams import Streams
+
+
+@define(eq=False, repr=False)
+class Aside(Streams):
+    """Keeps it, with its cursor, for the case that there is no legacy stream."""
+
+    _aside: Stream | None = field(default=None, init=False)
+
+    @abstractmethod
+    def open_carrier(self, delay: Delay = NO_DELAY) -> None: ...
+
+    @abstractmethod
+    def close_carrier(self) -> None: ...
+
+    def look_for_carrier(self) -> bool:
+        """Ask for a legacy stream, whose place the standalone stream leaves meanwhile; but if that one lives, the
+        server is no legacy one: then nothing is asked."""
+        stream = self._streams.get(STANDALONE)
+        if stream is not None and stream.kind is StreamKind.STANDALONE:
+            if stream.on_socket or (stream.opened_at is not None and not stream.brought_endpoint):
+                return False
+            self._cancel_timers(stream)
+            self.out.append(Hangup(stream.connection))
+            stream.move(StreamStep.CUT)
+            self._aside = self._streams.pop(STANDALONE)
+        self.open_carrier()
+        return True
+
+    def look_no_more(self) -> None:
+        """There is no legacy stream, or nobody waits for it."""
+        self.close_carrier()
+        stream, self._aside = self._aside, None
+        if stream is not None:
+            self._streams[STANDALONE] = stream
+            self._get(stream, self._delay(stream))
+
+    def _forget_aside(self) -> None:
+        """Its session is no more."""
+        stream, self._aside = self._aside, None
+        if stream is not None:
+            self._drop_cursor(stream)
