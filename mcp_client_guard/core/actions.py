@@ -132,6 +132,8 @@ class Report:
 class SetTimer:
     timer: Timer
     seconds: float
+    jitter: float = 0.0
+    """Seconds of which the shell adds a random part."""
 
 
 @frozen

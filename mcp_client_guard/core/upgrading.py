@@ -15,7 +15,7 @@ from attrs import define, field
 from .actions import AskUpgrade, Hangup, OpenSocket, Report, SetTimer, Timer, TimerKind
 from .event_id import IdScheme, fits_header
 from .inputs import EventReceived, UpgradeAnswered
-from .model import Generation
+from .model import Generation, Grade
 from .notes import Notes
 from .report import Resumed, Upgraded, UpgradeRefused
 from .state import SessionState, StreamState, StreamStep
@@ -88,8 +88,11 @@ class Upgrading(Notes):
         ...
 
     def _open_socket(self, stream: Stream, point: ResumePoint, ticket: str) -> None:
-        if stream.state is not StreamState.OPEN or point.last_event_id not in self.index:
-            # It was cut meanwhile, or its trail no longer reaches back: what the socket repeats would seem new.
+        if stream.state is not StreamState.OPEN:
+            return  # it was cut meanwhile
+        if point.last_event_id not in self.index:
+            # Its trail no longer reaches back: what the socket repeats would seem new.
+            self._failed("the stream went on too fast", 0.0)
             return
         self.out.append(Hangup(stream.connection))
         stream.move(StreamStep.CUT)
@@ -108,6 +111,9 @@ class Upgrading(Notes):
         if stream.on_socket and stream.connection == connection:
             self.session.generation = Generation.WEBSOCKET
             self.out.append(Report(Upgraded(self.session.fingerprint)))
+            if judged.evidence.grade is Grade.UNVERIFIED:
+                # The cursor stays: by it the scheme tells whether the next event is the next.
+                self._refresh(stream.opened_at or 0.0)
 
     # And back.
 
@@ -130,6 +136,9 @@ class Upgrading(Notes):
             self._socket_failed(stream, "no handshake within witness_timeout")
         elif trial.witness is not None:
             self._socket_failed(stream, "no first frame within witness_timeout")
+        else:
+            # Behind an exact position nothing is owed until something is emitted; but nothing is proven, either.
+            self._judge(stream, trial, Judged(trial.unproven, fits=False), None)
 
     def _socket_failed(self, stream: Stream, why: str) -> None:
         """It was refused, or proves nothing."""
@@ -174,7 +183,7 @@ class Upgrading(Notes):
             return
         self._pausing = True
         seconds = max(at_least, min(_FIRST_PAUSE * 2 ** (self._upgrade_failures - 1), _LONGEST_WAIT))
-        self.out.append(SetTimer(Timer(TimerKind.UPGRADE, STANDALONE), seconds))
+        self.out.append(SetTimer(Timer(TimerKind.UPGRADE, STANDALONE), seconds, jitter=seconds / 2))
 
     def upgrade_due(self) -> None:
         """The pause after an attempt is over."""

@@ -21,6 +21,11 @@ def _exponential(cap: float) -> wait_base:
     return wait_exponential(multiplier=_FIRST, max=cap - _FIRST) + wait_random(0, _FIRST)
 
 
+def part_of(jitter: float) -> float:
+    """A random part of it, so that clients that were refused together do not ask together again."""
+    return random.uniform(0, jitter) if jitter else 0.0
+
+
 def seconds(delay: Delay) -> float:
     """The wait before an attempt, in seconds: 0 for a first attempt that nothing asks to wait."""
     floor = max((delay.retry_ms or 0) / 1000 * (1 + random.uniform(0, _RETRY_JITTER)), delay.at_least)

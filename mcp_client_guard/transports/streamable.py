@@ -189,7 +189,7 @@ class StreamableHttp:
             case Report():
                 self.on_event(action.event)
             case SetTimer():
-                self._timers.set(action.timer, action.seconds)
+                self._timers.set(action.timer, action.seconds + retry.part_of(action.jitter))
             case CancelTimer():
                 self._timers.cancel(action.timer)
             case Hangup():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcp_client_guard.core.actions import Action, AskUpgrade, Get, Hangup, OpenSocket, TimerKind
+from mcp_client_guard.core.actions import Action, AskUpgrade, Get, Hangup, OpenSocket, SetTimer, TimerKind
 from mcp_client_guard.core.inputs import UpgradeAnswered
 from mcp_client_guard.core.model import Generation, Grade
 from mcp_client_guard.core.policy import GuardPolicy
@@ -21,6 +21,7 @@ from mcp_client_guard.core.report import (
     Upgraded,
     UpgradeRefused,
 )
+from mcp_client_guard.core.trial import NO_WITNESS
 from tests.core.driver import SESSION, Driver, Peer, delivered, evidence, note, of, reports
 
 
@@ -125,6 +126,11 @@ def test_an_answer_to_an_older_question_is_ignored() -> None:
     assert driver.feed(told) == []
 
 
+def test_the_pause_is_spread_so_that_clients_do_not_come_back_together() -> None:
+    (pause,) = [a for a in answered(driving(), 503) if isinstance(a, SetTimer)]
+    assert 0 < pause.jitter < pause.seconds
+
+
 def test_an_answer_after_the_stream_was_cut_opens_nothing() -> None:
     driver = driving()
     driver.standalone.cut()
@@ -141,13 +147,17 @@ def test_an_answer_after_the_stream_is_gone_opens_nothing() -> None:
     assert answered(driver) == []
 
 
-def test_a_position_that_the_trail_no_longer_holds_is_not_used() -> None:
-    """What the socket would repeat from there would be taken for new."""
+def test_a_position_that_the_trail_no_longer_holds_is_not_used_and_the_next_is_told_after_a_pause() -> None:
+    """What the socket would repeat from there would be taken for new. A busy stream must not ask without end."""
     driver = driving(trail_size=3)
     for number in range(4, 8):
         driver.standalone.event(f"e{number}", note(str(number)))
-    assert answered(driver) == []
-    assert of(driver.standalone.event("e8", note("8")), AskUpgrade)[0].body == {"positions": {"standalone": "e7"}}
+    actions = answered(driver)
+    assert refusals(actions) == [("the stream went on too fast", False)]
+    assert not of(actions, OpenSocket)
+    assert driver.standalone.is_open
+    assert not of(driver.standalone.event("e8", note("8")), AskUpgrade)
+    assert of(driver.elapse(TimerKind.UPGRADE), AskUpgrade)[0].body == {"positions": {"standalone": "e7"}}
 
 
 def test_an_answer_in_another_session_s_name_is_the_end_of_this_one() -> None:
@@ -327,12 +337,25 @@ def test_any_other_breaks_it(event_id: str) -> None:
     assert reports(actions, Discontinuity)
 
 
-def test_there_silence_is_waited_out() -> None:
-    """Nothing is owed until something is emitted."""
+def test_there_silence_is_judged_and_the_host_told_to_refresh() -> None:
+    """Nothing is owed until something is emitted; but nothing says either that nothing was."""
     driver = driving(1, id_scheme="contiguous")
     opened(driver)
-    assert driver.elapse(TimerKind.WITNESS) == []
+    actions = driver.elapse(TimerKind.WITNESS)
+    assert evidence(actions) == [NO_WITNESS]
+    assert reports(actions, Upgraded)
+    assert reports(actions, RefreshSuggested)
+    assert not reports(actions, Discontinuity)
+    assert not any(timer.kind is TimerKind.WITNESS for timer in driver.timers)
     assert delivered(driver.standalone.event("e2", note("2"))) == [note("2")]
+
+
+def test_after_that_a_gap_is_found_and_our_own_event_dropped() -> None:
+    driver = driving(1, id_scheme="contiguous")
+    opened(driver)
+    driver.elapse(TimerKind.WITNESS)
+    assert delivered(driver.standalone.event("e1", note("1"))) == []
+    assert reports(driver.standalone.event("e3", note("3")), Discontinuity)
 
 
 def test_after_the_witness_the_scheme_is_kept_to() -> None:
