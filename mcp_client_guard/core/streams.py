@@ -53,7 +53,7 @@ class Streams(Upgrading):
         elif not told.is_events:
             stream.unexpected_status = told.status
         elif told.resumed is False and stream.resumed:
-            self._break(stream, "the server says resumed: false")
+            self._gap_reported(stream, "the server says resumed: false")
         elif stream.resumed:
             self._begin_trial(stream, told)
         else:
@@ -287,7 +287,7 @@ class Streams(Upgrading):
             self._finish(stream)
             return
         if stream.resumed and (status == 410 or (status == 409 and _is_resume_gap(body))):
-            self._break(stream, f"the server reports a gap (HTTP {status})")
+            self._gap_reported(stream, f"the server reports a gap (HTTP {status})")
             return
         if status >= 500:
             self._server_error(stream)

@@ -44,10 +44,23 @@ class Trials(Placing):
         if not isinstance(body, dict) or stream.trial is None:
             return
         if body.get("resumed") is False:
-            self._break(stream, "the server says resumed: false")
+            self._gap_reported(stream, "the server says resumed: false")
         elif body.get("resumed") is True and stream.trial.is_exact:
             evidence = Evidence(Grade.CONSISTENT, "the server says resumed: true")
             self._judge(stream, stream.trial, Judged(evidence, fits=False), None)
+
+    def _gap_reported(self, stream: Stream, why: str) -> None:
+        """The server itself says that events are missing.
+
+        Behind the overlap alone, perhaps: a log that was trimmed so far may still hold all that follows the
+        cursor, so it is asked for that, once.
+        """
+        trial = stream.trial
+        if stream.exact or trial is None or trial.is_exact or trial.held:
+            self._break(stream, why)
+        else:
+            stream.exact = True
+            self._reopen(stream, self._delay(stream))
 
     def _weigh(self, stream: Stream, trial: Trial, event: EventReceived) -> None:
         carried = bool(messages_of(event.body)) and event.name == "message"

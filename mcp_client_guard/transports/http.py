@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from time import time
@@ -21,6 +21,7 @@ import httpx
 from attrs import define, field
 
 from .pool import ERRORS, IDLE_CONNECTION_SECONDS, PoolClient, tls
+from .unlogged import unlogged
 
 CONNECT_SECONDS = 10.0
 _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}}
@@ -180,7 +181,7 @@ class Endpoint:
     ) -> AsyncIterator[Answer]:
         """The streamed answer; redirects are followed within the origin only, and only with the same method.
 
-        `url`: where to, if not to the endpoint itself.
+        `url`: where to, if not to the endpoint itself; it is a credential.
         """
         extensions: dict[str, Any] = _EXTENSIONS
         if self.tells_when_begun:
@@ -199,7 +200,8 @@ class Endpoint:
             )
             if target is wanted:
                 self._parsed = (wanted, request.url)
-            response = await self._send(request)
+            with nullcontext() if url is None else unlogged():
+                response = await self._send(request)
             try:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}
                 answer = Answer(response.status_code, fields, response)

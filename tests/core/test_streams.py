@@ -276,18 +276,6 @@ def test_a_call_cut_before_any_byte_of_its_answer_is_in_doubt(driver: Driver) ->
 # Contradictions.
 
 
-@pytest.mark.parametrize("why", ["header", "event"])
-def test_a_server_that_says_resumed_false_is_believed(call: Peer, why: str) -> None:
-    call.cut()
-    if why == "header":
-        actions = call.accept(resumed=False)
-    else:
-        call.accept()
-        actions = call.event(None, {"resumed": False}, name="resumed")
-    assert grades(actions)[0].startswith("BROKEN")
-    assert in_doubt(actions)
-
-
 def test_a_server_that_says_resumed_true_still_owes_the_witness(call: Peer) -> None:
     call.cut()
     assert grades(call.accept(resumed=True)) == []
@@ -516,11 +504,51 @@ def test_an_exact_cursor_that_is_accepted_after_a_refusal_is_at_most_consistent(
         (409, "resume_gap"),
     ],
 )
-def test_a_server_that_reports_a_gap_is_believed(call: Peer, status: int, body: Any) -> None:
+def test_a_server_that_reports_a_gap_is_believed_once_it_says_so_of_the_cursor_itself(
+    call: Peer, status: int, body: Any
+) -> None:
     call.cut()
+    (get,) = of(call.refuse(status, body), Get)
+    assert get.last_event_id == "e2"
     actions = call.refuse(status, body)
     assert grades(actions)[0].startswith("BROKEN")
     assert in_doubt(actions)
+
+
+def test_a_log_that_was_trimmed_up_to_the_cursor_goes_on_from_there_and_proves_nothing(call: Peer) -> None:
+    call.cut()
+    call.refuse(409, "resume_gap")
+    call.accept()
+    actions = call.event("e3", call.progress(3))
+    assert grades(actions) == ["UNVERIFIED(no witness)"]
+    assert not reports(actions, Discontinuity)
+    assert delivered(actions)
+    call.event("e4", call.result())
+    assert outcomes(call.driver.log)[-1] in (Outcome.COMPLETED, Outcome.RECOVERED)
+
+
+@pytest.mark.parametrize("by", ["header", "event"])
+def test_a_server_that_says_resumed_false_is_believed_once_it_says_so_of_the_cursor_itself(
+    call: Peer, by: str
+) -> None:
+    call.cut()
+    for asked in ("e1", "e2"):
+        assert call.asked == asked
+        if by == "header":
+            actions = call.accept(resumed=False)
+        else:
+            call.accept()
+            actions = call.event(None, {"resumed": False}, name="resumed")
+    assert grades(actions)[-1].startswith("BROKEN")
+    assert in_doubt(actions)
+
+
+def test_with_events_held_a_gap_is_a_gap(call: Peer) -> None:
+    call.cut()
+    call.accept()
+    call.event("e7", call.progress(7))
+    actions = call.event(None, {"resumed": False}, name="resumed")
+    assert grades(actions)[-1].startswith("BROKEN")
 
 
 @pytest.mark.parametrize("status", [401, 403, 408, 409, 425, 429, 500, 502, 503, 302])

@@ -146,6 +146,7 @@ def test_a_stream_that_is_not_the_same_leaves_its_call_in_doubt(how: str) -> Non
         resumed.refuse(400)
         actions = resumed.refuse(400)
     else:
+        resumed.refuse(410)
         actions = resumed.refuse(410)
     assert outcomes(actions) == [Outcome.IN_DOUBT]
     assert two.machine.heirs_open == 0

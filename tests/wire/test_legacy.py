@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import anyio
@@ -511,6 +513,19 @@ async def test_the_version_header_goes_out_only_where_the_revision_has_it() -> N
             (call,) = server.sent("POST", "tools/call")
             assert call.header("mcp-protocol-version") == sent
             assert call.session_id is None
+
+
+@pytest.mark.parametrize("family", [name for name in ("httpx", "httpx2") if find_spec(name)])
+async def test_nor_does_the_caller_s_own_client_log_it(family: str, caplog: pytest.LogCaptureFixture) -> None:
+    """httpx logs the URL of each request at INFO; those of the caller's own are none of our business."""
+    caplog.set_level(logging.INFO)
+    async with import_module(family).AsyncClient() as client:
+        async with plainly(LegacyMcp(), http_client=client, **CHOSEN) as (server, host):
+            assert await host.call() == Answer("done")
+            await client.post(f"{server.url}?of=the-caller")
+    assert "session=" not in caplog.text
+    assert '/[not shown] "HTTP/1.1 202' in caplog.text
+    assert "of=the-caller" in caplog.text
 
 
 @pytest.mark.parametrize("incident", ["quiet", "cut", "foreign", "refused"])

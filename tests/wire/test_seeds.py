@@ -295,17 +295,17 @@ async def test_seed_004_second_case_a_new_initialize_on_the_same_connection_carr
         assert server.sent("POST", "initialize")[1].session_id is None
 
 
-async def test_seed_002_rule_an_explicit_gap_error_is_reported_and_not_asked_again(playing: Playing) -> None:
+async def test_seed_002_rule_an_explicit_gap_error_is_reported_and_not_asked_for_ever(playing: Playing) -> None:
     gap = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no","data":{"code":"resume_gap"}}}'
 
     async def refuse(call: Request, reply: Reply) -> None:
         await reply.status(409, gap, content_type="application/json")
 
-    mcp = Streams(events(prime("p0", 1), progress(1, "e1"), progress(2, "e2"), end=How.RST), refuse)
+    mcp = Streams(events(prime("p0", 1), progress(1, "e1"), progress(2, "e2"), end=How.RST), refuse, refuse)
     async with playing(mcp) as (server, host):
         assert in_doubt(await host.call())
         assert host.grades == ["broken"]
-        assert resumed_after(server) == ["e1"]
+        assert resumed_after(server) == ["e1", "e2"], "of the overlap, and of the cursor itself"
 
 
 async def test_a_call_given_up_is_in_the_ledger_as_in_doubt(playing: Playing) -> None:
