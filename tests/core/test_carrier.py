@@ -15,6 +15,7 @@ from mcp_client_guard.core.report import (
     CallSettled,
     Connected,
     Disconnected,
+    DuplicateDropped,
     EndpointRefused,
     NotificationLost,
     Reinitialized,
@@ -364,6 +365,15 @@ def test_what_is_said_twice_on_one_carrier_is_heard_twice(driver: Legacy) -> Non
     """IDs by the second, or by kind: nothing was opened again, so nothing can be a replay."""
     got = [delivered(driver.carries(note("tick"), "1700000000")) for _ in range(3)]
     assert [len(messages) for messages in got] == [1, 1, 1]
+
+
+def test_what_the_answer_to_a_post_has_brought_already_is_a_duplicate(driver: Legacy) -> None:
+    call = driver.call()
+    call.accept()
+    assert delivered(call.event("9", note("both")))
+    actions = driver.carries(note("both"), "9")
+    assert reports(actions, DuplicateDropped)
+    assert not delivered(actions)
 
 
 # Too large.

@@ -359,6 +359,7 @@ def test_a_policy_reaches_every_part() -> None:
     call = driver.call().stream_up("e1", "e2", "e3")
     call.cut()
     assert call.asked == "e2"
+    call.refuse(410)
     actions = call.refuse(410)
     assert "error" in delivered(actions)[0]
 

@@ -161,6 +161,7 @@ def test_each_sending_of_what_it_joined_bears_the_name() -> None:
     call, _ = joined(one)
     one.drain(2)
     call.refuse(410)
+    call.refuse(410)
     second = one.sent("tools/call")
     assert second.stream != call.stream
     second.answer(CHARGED)

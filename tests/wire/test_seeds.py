@@ -308,6 +308,22 @@ async def test_seed_002_rule_an_explicit_gap_error_is_reported_and_not_asked_for
         assert resumed_after(server) == ["e1", "e2"], "of the overlap, and of the cursor itself"
 
 
+async def test_a_gap_before_the_cursor_costs_no_call(playing: Playing) -> None:
+    """An honest log, trimmed up to the last event received, cannot serve the overlap, but all the rest."""
+    gap = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no","data":{"code":"resume_gap"}}}'
+
+    async def trimmed(call: Request, reply: Reply) -> None:
+        await reply.status(409, gap, content_type="application/json", mcp_resumed="false")
+
+    first = events(prime("p0", 1), progress(1, "e1"), progress(2, "e2"), end=How.RST)
+    mcp = Streams(first, trimmed, for_ever(events(progress(3, "e3"), answer(id="e4"))))
+    async with playing(mcp) as (server, host):
+        assert await host.call() == Answer("done")
+        await host.saw(1, 2, 3)
+        assert host.grades[0] == "unverified", "nothing is proven by it"
+        assert resumed_after(server)[:2] == ["e1", "e2"]
+
+
 async def test_a_call_given_up_is_in_the_ledger_as_in_doubt(playing: Playing) -> None:
     mcp = Streams(events(end=How.RST))
     async with playing(mcp) as (_, host):
