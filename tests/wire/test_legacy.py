@@ -36,7 +36,19 @@ from mcp_client_guard.testing import (
     tool_result,
 )
 
-from .hosts import LIMIT, STOPS_READING, Answer, Playing, plain_host, plainly, refuse, run_together
+from .hosts import (
+    LIMIT,
+    STOPS_READING,
+    Answer,
+    Playing,
+    events,
+    note,
+    plain_host,
+    plainly,
+    refuse,
+    run_together,
+    until,
+)
 from .legacy import Carrier, LegacyMcp
 
 pytestmark = [pytest.mark.anyio, STOPS_READING]
@@ -619,6 +631,37 @@ class Migrating(LegacyMcp):
         for n in range(first, last + 1):
             note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": n}}
             await carrier.event(note, id=f"e-{n}")
+
+
+@pytest.mark.parametrize("how", ["404", "405"])
+async def test_a_server_that_goes_back_is_met_by_the_same_connection(playing: Playing, how: str) -> None:
+    """Of its streamable session nothing is left: by its word (404), or since it takes no POST there at all (405).
+    Its GET is answered by a legacy stream, whichever session and cursor are named."""
+
+    class Back(Migrating):
+        async def __call__(self, request: Request, reply: Reply) -> None:
+            if self.upgraded or request.method != "POST" or request.target != "/mcp":
+                await super().__call__(request, reply)
+            else:
+                await reply.status(int(how))
+
+    mcp, back = Back(), anyio.Event()
+    mcp.streamable = ScriptedMcp(
+        session="s-77", call=mcp.stream, standalone=events(note("a", "n1"), until(back), end=How.RST)
+    )
+    mcp.upgraded = True
+    async with playing(mcp) as (server, host):
+        assert await host.call() == Answer("new")
+        await host.until(lambda: host.heard)
+        mcp.upgraded = False
+        back.set()
+        await host.until(lambda: host.of(Disconnected))
+        assert await host.call() == Answer("done")
+        assert await host.call() == Answer("done")
+        assert [e.generation for e in host.of(Connected)][-1] is Generation.LEGACY_SSE
+        assert len(host.of(SessionLost)) == 1
+        assert mcp.executed == ["streamed", "charge", "charge"]
+        assert targets(server, "initialize")[-1].startswith("/messages?session=s")
 
 
 @pytest.mark.parametrize("how", [How.FIN, How.RST])
