@@ -48,6 +48,17 @@ class Own(Enum):
     """A call of a process that died: its stream is resumed, nothing is sent."""
 
 
+@frozen
+class Joined:
+    """A repeat of a call that gets its answer."""
+
+    machine: int
+    """Of whose host."""
+    host_id: str | int
+    stateless: bool = False
+    """Its host speaks 2026-07-28."""
+
+
 @define(eq=False, repr=False)
 class Call:
     """One sending of a request of the host's, or of our own."""
@@ -83,8 +94,8 @@ class Call:
     """Earlier sendings that did not run, by the server's word, since their session was gone."""
     refusal: Refusal | None = None
     """What its last sending drew."""
-    joined: list[tuple[int, str | int]] = field(factory=list)
-    """Repeats that get this call's answer: machine and host ID."""
+    joined: list[Joined] = field(factory=list)
+    """Repeats that get this call's answer."""
     digest: bytes = b""
     """Of tool and arguments."""
     waits: bool = False

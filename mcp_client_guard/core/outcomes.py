@@ -11,11 +11,12 @@ from .actions import NO_DELAY, CancelTimer, Delay, Forward, Reply, Report, Save,
 from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
 from .clock import Clock
 from .inputs import MessageSubmitted
-from .ledger import Call, Ledger, Own, arguments_digest, to_wire
+from .ledger import Call, Joined, Ledger, Own, arguments_digest, to_wire
 from .model import JSON, CallNamed, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
 from .modern import as_complete, with_argument
 from .policy import GuardPolicy
 from .report import CallSettled as CallSettledEvent
+from .rounds import asks_for_input
 from .session import Session
 from .shared import Doubt, Named, SharedLedger
 from .state import SessionState, SessionStep
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .actions import Action
     from .carrier import Carrying
 
+WAITS_ELSEWHERE = "the server asks for something first, which only a host of 2026-07-28 can give"
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
 TRIAL_SECONDS = 5.0
@@ -135,19 +137,30 @@ class Outcomes(ABC):
         if call.own is Own.HOOK:
             self.out.append(Reply(call.ticket, answer))
         call.heard = call.heard or bool(call.joined)
-        for machine, host_id in call.joined:
-            joined = {**answer, "id": host_id}
-            if machine == self.machine:
-                self.deliver_joined(joined)
+        for other in call.joined:
+            told = {**self._for_other(call, answer, other), "id": other.host_id}
+            if other.machine == self.machine:
+                self.deliver_joined(told)
             else:
-                self.out.append(Forward(machine, joined))
+                self.out.append(Forward(other.machine, told))
         call.joined.clear()
+
+    def _for_other(self, call: Call, answer: JSON, other: Joined) -> JSON:
+        """An answer to this request as another host can read it, which may speak another generation."""
+        if other.stateless:
+            return as_complete(answer)
+        if not (call.stateless and asks_for_input(answer)):
+            return answer
+        # It cannot go on; but whoever was asked may: so a repeat of it is not sent.
+        doubt = self._doubt_of(call, WAITS_ELSEWHERE)
+        self.shared.doubt(call.digest, Doubt(call.call_key, doubt, self.clock.now, call.named))
+        return self._doubt_answer(call, doubt)
 
     def deliver_joined(self, answer: JSON) -> None:
         """The call that a request of this host's repeats has its answer; it may have been cancelled meanwhile."""
         joined = self.joins.pop(answer["id"], None)
         if joined is not None:
-            self._deliver(as_complete(answer) if self.session.needs_none else answer, joined)
+            self._deliver(answer, joined)
 
     def _tell_joined(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None) -> None:
         """Nobody has told them yet: it was cancelled or closed here, or there is no host that it answers."""

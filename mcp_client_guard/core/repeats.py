@@ -6,11 +6,11 @@ from attrs import define
 
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
-from .ledger import CONSENT, Call, arguments_digest, meta_of
+from .ledger import CONSENT, Call, Joined, arguments_digest, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome
-from .outcomes import Outcomes
+from .outcomes import WAITS_ELSEWHERE, Outcomes
 from .report import RepeatJoined, RepeatRefused
-from .rounds import Round, continuing_key, goes_on_from
+from .rounds import Round, asks_for_input, continuing_key, goes_on_from
 from .shared import Doubt, Named, WentOn
 
 
@@ -29,7 +29,7 @@ class Repeats(Outcomes):
         if call.named and self._repeats_named(call, consent):
             return True
         went_on = self.shared.went_on.get(continuing_key(call.method, call.params) or b"")
-        if went_on is not None and call.stateless and not (call.named and went_on.call_key == call.call_key):
+        if went_on is not None and call.stateless and not call.consented:
             return self._goes_along(call, went_on, consent)
         return self._repeats_alike(call, consent)
 
@@ -39,6 +39,9 @@ class Repeats(Outcomes):
         named = self.shared.names.get(key)
         if named is None:
             return False
+        answer, told = named.answer, named.told
+        if named.outcome is Outcome.INPUT_REQUIRED and not call.stateless:
+            answer, told = None, self._doubt_of(call, WAITS_ELSEWHERE)
         if named.digest != call.digest:
             text = f"The call key {key!r} names another call: other tool or arguments"
             self._answer(call, error_answer(call.host_id, CODE_NAME_TAKEN, text))
@@ -46,23 +49,23 @@ class Repeats(Outcomes):
             self._join(call, named.call)
         elif named.answer is not None and goes_on_from(call.params, named.answer):
             return False
-        elif named.answer is not None:
+        elif answer is not None:
             self.shared.answered(call.digest, named.call_key)
-            self._answer(call, {"jsonrpc": "2.0", **named.answer}, of=named.call_key)
+            self._answer(call, {"jsonrpc": "2.0", **answer}, of=named.call_key)
             self.out.append(Save((CallRepeated(named.call_key),)))
-        elif named.told is None:
+        elif told is None:
             return False
         elif self._is_consented(call, named.call_key, consent):
             self.shared.name(key, Named(key, call.digest))
             call.consented = True
             return False
         else:
-            self._refuse_repeat(call, named.told)
+            self._refuse_repeat(call, told)
         return True
 
     def _goes_along(self, call: Call, went_on: WentOn, consent: str | None) -> bool:
         """Several hosts were told the same, since their calls were one: what they go on with is one request."""
-        known, key = went_on.known, went_on.call_key
+        known, key = went_on.known, went_on.known.call_key
         if known.call is not None:
             known.call.went_along += 1
             self._join(call, known.call)
@@ -89,6 +92,11 @@ class Repeats(Outcomes):
         """The same tool and arguments; but two different names are the host's word that these are two calls."""
         if not call.is_unsafe_call:
             return False
+        doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
+        for doubt in doubts:
+            if doubt.answer is not None and asks_for_input(doubt.answer) and not call.stateless:
+                # Nothing ran, and whoever was asked has not heard of it: it begins anew in a session.
+                self.shared.resolved(call.digest, doubt.call_key)
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         doubts = tuple(doubt for doubt in doubts if not (call.named and self.shared.is_named(doubt)))
         call.consented = call.consented or any(self._is_consented(call, d.call_key, consent) for d in doubts)
@@ -157,7 +165,7 @@ class Repeats(Outcomes):
             else:
                 self._link(call, named)
         # With those who joined it while it waited for a session.
-        other.joined += [(self.machine, call.host_id), *call.joined]
+        other.joined += [Joined(self.machine, call.host_id, call.stateless), *call.joined]
         call.joined.clear()
         self.joins[call.host_id] = other.call_key
         if not other.waits:

@@ -67,7 +67,6 @@ class WentOn:
     """One of several hosts that were told the same has gone on: what the others then send repeats its request."""
 
     round: Round
-    call_key: str
     known: Named
 
 
@@ -194,7 +193,7 @@ class SharedLedger:
             self.served(goes_on, call.went_along)
             call.went_along = 0
         if goes_on.others:
-            self.went_on[goes_on.key] = WentOn(goes_on, call.call_key, known)
+            self.went_on[goes_on.key] = WentOn(goes_on, known)
             _bound(self.went_on)
 
     def served(self, goes_on: Round, hosts: int) -> None:
@@ -221,7 +220,7 @@ class SharedLedger:
         alike = [call for calls in self._in_flight.values() for call in calls]
         named = [known.call for known in self.names.values() if known.call is not None]
         for call in (*alike, *named):
-            call.joined[:] = [j for j in call.joined if j[0] != machine or host_id not in (None, j[1])]
+            call.joined[:] = [j for j in call.joined if j.machine != machine or host_id not in (None, j.host_id)]
 
     def link(self, name: str, named: Named) -> None:
         """A named call gets what becomes of one that was sent without that name: it stands for that now."""

@@ -228,7 +228,7 @@ class Taking(TakeOver):
             answer = with_subscription(answer, call.host_id)
         self.streams.deliver(stream, answer, call)
         late = 0 if call.continues is None else call.continues.others - call.went_along
-        others = len(call.joined) + late
+        others = sum(other.stateless for other in call.joined) + late
         self._answer_others(call, message)
         if call.stateless and asks_for_input(message):
             key = awaited_key(call.method, call.params, message)

@@ -15,7 +15,7 @@ from mcp_client_guard.core.answers import (
     CallInDoubt,
 )
 from mcp_client_guard.core.inputs import Forwarded
-from mcp_client_guard.core.ledger import Own
+from mcp_client_guard.core.ledger import Joined, Own
 from mcp_client_guard.core.model import CallSent, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
@@ -507,7 +507,7 @@ def joined(driver: Driver, machine: int = 0) -> Peer:
     call.cut()
     found = driver.machine._streams._streams[call.stream].call
     assert found is not None
-    found.joined.append((machine, "joined"))
+    found.joined.append(Joined(machine, "joined"))
     driver.machine._calls.joins["joined"] = "key"
     return call
 
@@ -535,7 +535,7 @@ def test_a_call_cancelled_before_it_was_sent_says_so_to_whoever_was_joined(drive
     call = driver.call()
     found = driver.machine._streams._streams[call.stream].call
     assert found is not None
-    found.joined.append((7, "joined"))
+    found.joined.append(Joined(7, "joined"))
     (forward,) = of(driver.cancel(call), Forward)
     assert forward.message["error"]["code"] == CODE_NOT_EXECUTED
 

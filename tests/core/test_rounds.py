@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import Post
+from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.model import JSON, CallSent, Outcome
+from mcp_client_guard.core.outcomes import WAITS_ELSEWHERE
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatRefused
 from tests.core.driver import Peer, delivered, of, outcomes, records, reports
@@ -368,3 +370,74 @@ def test_what_went_on_and_is_forgotten_holds_nobody_back(
         first.not_written()
     one.process.shared.rounds.clear()
     assert of(go_on(other).actions, Post)
+
+
+# A host in a session cannot give what the server asks for.
+
+
+def session_beside() -> tuple[Connection, Connection]:
+    """The first host's server has asked for input; the second's speaks of sessions."""
+    process = Process(policy=GuardPolicy(max_attempts=2))
+    one, other = process.connect(), process.connect()
+    other.opened()
+    return one, other
+
+
+def in_session(host: Connection, name: str | None = None) -> Peer:
+    return host.request(
+        "tools/call",
+        {"name": "charge", "arguments": {"cents": 5}, **({} if name is None else {"_meta": {KEY: name}})},
+    )
+
+
+def in_doubt_of(actions: Any) -> str | None:
+    (told,) = delivered(actions)
+    doubt = CallInDoubt.find(told["result"])
+    return None if doubt is None else doubt.reason
+
+
+def test_a_host_in_a_session_that_was_joined_is_in_doubt_and_its_repeat_is_not_sent() -> None:
+    one, other = session_beside()
+    first = call(one)
+    first.not_written()
+    assert not of(in_session(other).actions, Post)
+    first.begin()
+    first.answer(asks())
+    assert in_doubt_of(other.forwarded) == WAITS_ELSEWHERE
+    assert not of(in_session(other).actions, Post), "the first host may go on"
+    second = go_on(one)
+    assert outcomes(second.answer()) == [Outcome.COMPLETED]
+    assert not one.process.shared.went_on, "it does not go on with it"
+
+
+def test_nor_is_it_given_the_question_by_its_name() -> None:
+    one, other = session_beside()
+    call(one, name="order-1").answer(asks())
+    repeat = in_session(other, "order-1")
+    assert in_doubt_of(repeat.actions) == WAITS_ELSEWHERE
+    one.process.shared.consent("order-1")
+    assert of(in_session(other, "order-1").actions, Post)
+
+
+def test_a_question_that_nobody_has_heard_is_asked_anew_in_a_session() -> None:
+    one = opened()
+    call(one).answer(asks())
+    new = one.process.killed().connect()
+    new.opened()
+    repeat = in_session(new)
+    assert of(repeat.actions, Post)
+    repeat.answer()
+    assert of(call(new).actions, Post), "and what ran since is no answer to go on from"
+
+
+@pytest.mark.parametrize("modern", ["first", "second"])
+def test_what_is_joined_across_generations_is_answered_in_the_host_s_own(modern: str) -> None:
+    one, other = session_beside()
+    first = call(one) if modern == "first" else in_session(other)
+    first.not_written()
+    repeat = in_session(other) if modern == "first" else call(one)
+    first.begin()
+    first.answer({"content": []})
+    (told,) = delivered((other if modern == "first" else one).forwarded)
+    assert told["id"] == repeat.host_id
+    assert modern == "first" or told["result"]["resultType"] == "complete"
