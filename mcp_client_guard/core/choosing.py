@@ -17,7 +17,7 @@ from .answers import error_answer
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal, meta_object
 from .model import JSON, Generation, GenerationFound
-from .report import GenerationChosen
+from .report import GenerationChosen, OrphanDropped
 from .session import session_headers
 from .state import SessionState, SessionStep, StreamState
 from .stream import Stream
@@ -68,6 +68,10 @@ class Choosing(Taking):
     """Held while a session is tried."""
     _tried: TriedSession | None = field(default=None, init=False)
     """Kept for the host's `initialize`."""
+    _trial: Call | None = field(default=None, init=False)
+    """The newest request that tried one."""
+    _said: list[tuple[Stream, JSON, str | None]] = field(factory=list, init=False)
+    """What the server said in it, and under which event ID. It is no loss if nobody takes the session."""
     _why: str = field(default="", init=False)
     """Why the host's own choice is followed, where the guard might have chosen."""
     _reported: Generation | None = field(default=None, init=False)
@@ -86,7 +90,8 @@ class Choosing(Taking):
         else:
             self._probes.append(sent)
             if len(self._probes) == 1:
-                self._send_own(Own.TRIAL, "initialize", _initialize_params(sent.message))
+                self.is_trying = True
+                self._trial = self._send_own(Own.TRIAL, "initialize", _initialize_params(sent.message))
 
     def _refuse_probe(self, sent: MessageSubmitted) -> None:
         self._deliver(error_answer(sent.message["id"], _METHOD_NOT_FOUND, "Method not found"))
@@ -122,6 +127,7 @@ class Choosing(Taking):
 
     def _failed_otherwise(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         if call.own is Own.TRIAL:
+            self._said.clear()
             self._pass_probes(f"no session could be opened: {reason}")
         else:
             super()._failed_otherwise(call, reason, refusal)
@@ -132,6 +138,7 @@ class Choosing(Taking):
 
     def _end_trial(self, *, at_once: bool = True) -> None:
         trial, self._tried = self._tried, None
+        self._said.clear()
         if trial is not None:
             self._end(trial, at_once=at_once)
 
@@ -152,7 +159,22 @@ class Choosing(Taking):
         self.begin_anew()
         self.opened(trial.stream, trial.params, trial.result)
         self._deliver({**trial.message, "id": sent.message["id"]})
+        held, self._said = self._said, []
+        for stream, message, event_id in held:
+            self.take(stream, message, event_id=event_id)
         self._release()
+        return True
+
+    def _holds(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
+        in_flight = self._trial is not None and self._trial.in_flight
+        may_be_taken = in_flight or self._tried is not None
+        is_its_own = stream.call is not None and stream.call.own is Own.TRIAL
+        if not (is_its_own or (stream.legacy and may_be_taken)):
+            return False
+        if may_be_taken and len(self._said) < self.policy.max_held:
+            self._said.append((stream, message, event_id))
+        elif may_be_taken:
+            self.out.append(Report(OrphanDropped(stream.name, "one too many for a session that is tried")))
         return True
 
     def _drop_probe(self, host_id: object) -> bool:
@@ -178,6 +200,7 @@ class Choosing(Taking):
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
         if self.session.generation in (Generation.STATELESS_HTTP, Generation.WEBSOCKET):
             self.session.generation = Generation.STREAMABLE_HTTP
+        self.is_trying = self._trial is not None and self._trial.in_flight
         self._chose(self.session.generation, self._why)
         super().opened(stream, params, result)
 

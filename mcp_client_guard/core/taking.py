@@ -6,7 +6,7 @@ from abc import abstractmethod
 from enum import Enum, auto
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from .actions import Report
 from .inputs import MessageSubmitted
@@ -38,6 +38,9 @@ _DELIVERED = Taken.DELIVERED  # on Python 3.11 too slow to look up for every eve
 class Taking(TakeOver):
     """Takes what comes on any stream."""
 
+    is_trying: bool = field(default=False, init=False)
+    """A session was tried that is not the host's, or not yet."""
+
     def take(self, stream: Stream, message: JSON, *, direct: bool = False, event_id: str | None = None) -> Taken:
         """Deliver one message of the server's, if it is somebody's.
 
@@ -47,6 +50,8 @@ class Taking(TakeOver):
         """
         if "method" not in message:
             return self._take_answer(stream, message, direct)
+        if self.is_trying and self._holds(stream, message, event_id):
+            return Taken.LATE
         if stream.call is not None:
             stream.call.was_taken = True
         if self._is_of_old_session(stream) and message["method"] != "notifications/progress":
@@ -183,6 +188,11 @@ class Taking(TakeOver):
         elif not self.is_taken_later(call, message):
             self.settle_answer(call, message, stream)
         self.streams.finish_call(call.wire_id, by=stream)
+
+    @abstractmethod
+    def _holds(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
+        """Whether this message is of a session that the host does not have: it may get one, and then this."""
+        ...
 
     @abstractmethod
     def _late_trial(self, stream: Stream, call: Call, message: JSON) -> None:

@@ -10,9 +10,11 @@ from mcp_client_guard.core.actions import Action, EndSession, Post, TimerKind
 from mcp_client_guard.core.heritage import Heritage, OldSession
 from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import JSON, Generation
-from mcp_client_guard.core.report import GenerationChosen
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import GenerationChosen, OrphanDropped
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, of, reports
+from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, of, reports
+from tests.core.legacy import LEGACY_RESULT, Legacy
 
 INFO: JSON = {"name": "host", "version": "1"}
 META: JSON = {
@@ -223,3 +225,73 @@ def test_an_old_session_comes_first(driver: Driver) -> None:
     assert refused_probes(probe(driver).actions) == ["h1"]
     assert driver.request("initialize", PARAMS).actions
     assert driver.sent("ping").order.headers["mcp-session-id"] == SESSION
+
+
+# What the server says in a session that is tried.
+
+ROOTS: JSON = {"jsonrpc": "2.0", "id": 5, "method": "roots/list"}
+
+
+def spoken(trial: Peer) -> list[Action]:
+    return trial.accept(session_id=SESSION) + trial.event(None, note("hello")) + trial.event(None, ROOTS)
+
+
+def test_the_host_hears_it_once_it_has_the_session(driver: Driver, trial: Peer) -> None:
+    assert not delivered(spoken(trial))
+    trial.event("e1", trial.result(RESULT))
+    told = delivered(driver.request("initialize", PARAMS).actions)
+    assert [m.get("method") for m in told] == [None, "notifications/message", "roots/list"], "its answer first"
+    (post,) = of(driver.submit({"jsonrpc": "2.0", "id": told[2]["id"], "result": {"roots": []}}), Post)
+    assert (post.message["id"], post.headers["mcp-session-id"]) == (5, SESSION)
+
+
+@pytest.mark.parametrize("how", ["passes", "fails", "another", "closes", "late"])
+def test_it_never_hears_of_one_that_it_does_not_get(driver: Driver, trial: Peer, how: str) -> None:
+    spoken(trial)
+    if how == "passes":
+        trial.event(None, trial.result(RESULT))
+        driver.sent("server/discover").answer(DISCOVERED)
+    elif how == "fails":
+        trial.event(None, trial.error())
+    elif how == "another":
+        trial.event("e1", trial.result(RESULT))
+        driver.request("initialize", {**PARAMS, "capabilities": {}})
+        opening = driver.sent("initialize")
+        opening.accept(session_id="another")
+        opening.event("e1", opening.result(RESULT))
+    elif how == "closes":
+        driver.close()
+    else:
+        driver.elapse(TimerKind.DEADLINE, trial.stream)
+        trial.event(None, note("late"))
+        driver.sent("server/discover").answer(DISCOVERED)
+    assert not [m for m in delivered(driver.log) if "method" in m]
+
+
+def test_what_is_held_of_it_is_bounded() -> None:
+    driver = Driver(GuardPolicy(max_held=2), generation="auto")
+    probe(driver)
+    trial = driver.sent("initialize")
+    trial.accept(session_id=SESSION)
+    reported = [reports(trial.event(None, note(str(n))), OrphanDropped) for n in range(3)]
+    assert [len(each) for each in reported] == [0, 0, 1]
+    trial.event("e1", trial.result(RESULT))
+    told = delivered(driver.request("initialize", PARAMS).actions)
+    assert [m["params"]["data"] for m in told[1:]] == ["0", "1"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_on_a_legacy_carrier_too(when: str) -> None:
+    driver = Legacy(generation="auto")
+    probe(driver)
+    driver.sent("initialize").refuse(405)
+    driver.serves()
+    trial = driver.sent("initialize")
+    driver.takes(trial)
+    actions = driver.carries(note("hello")) if when == "before" else []
+    driver.carries(trial.result(LEGACY_RESULT))
+    actions += driver.carries(note("hello")) if when == "after" else []
+    assert not [m for m in delivered(actions) if "method" in m]
+    told = delivered(driver.request("initialize", PARAMS).actions)
+    assert [m.get("method") for m in told] == [None, "notifications/message"]
+    assert delivered(driver.carries(note("more"))), "from now on it is the host's"
