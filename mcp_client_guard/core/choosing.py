@@ -14,6 +14,7 @@ from attrs import define, field
 
 from .actions import EndSession, Report, Save
 from .answers import error_answer
+from .heritage import OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal, meta_object
 from .model import JSON, Generation, GenerationFound
@@ -73,14 +74,19 @@ class Choosing(Taking):
     _said: list[tuple[Stream, JSON, str | None]] = field(factory=list, init=False)
     """What the server said in it, and under which event ID. It is no loss if nobody takes the session."""
     _why: str = field(default="", init=False)
-    """Why the host's own choice is followed, where the guard might have chosen."""
+    """Why this generation, if the host has asked."""
     _reported: Generation | None = field(default=None, init=False)
 
     def _probe(self, sent: MessageSubmitted) -> None:
         """The host asks whether the server speaks 2026-07-28."""
         fresh = self.session.state is SessionState.NEW
         has_old_session = self.heritage is not None and self.heritage.session is not None
-        if self.generation in _CHOSEN or (self.generation == "auto" and fresh and has_old_session):
+        if fresh and self.generation != "auto":
+            self._why = f"chosen by the user: generation={self.generation!r}"
+        if self.generation in _CHOSEN:
+            self._refuse_probe(sent)
+        elif self.generation == "auto" and fresh and has_old_session:
+            self._why = "an earlier process has left a session"
             self._refuse_probe(sent)
         elif self.generation == "host" or not fresh:
             self._pass_on(sent)
@@ -196,6 +202,10 @@ class Choosing(Taking):
     def endpoint_moved(self, to: Generation | None, reason: str) -> None:
         super().endpoint_moved(to, reason)
         self._remember(to)
+
+    def _adopt(self, sent: MessageSubmitted, old: OldSession) -> None:
+        super()._adopt(sent, old)
+        self._chose(self.session.generation, self._why)
 
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
         if self.session.generation in (Generation.STATELESS_HTTP, Generation.WEBSOCKET):

@@ -72,6 +72,26 @@ def test_the_probe_passes_or_is_answered_here_at_once(generation: str, passes: b
     assert bool(refused_probes(sent.actions)) is not passes
 
 
+@pytest.mark.parametrize(
+    ("generation", "found"), [("host", STATELESS), ("host", SESSIONS), ("sessions", SESSIONS)]
+)
+def test_whoever_asked_is_told_what_the_user_chose(generation: str, found: Generation) -> None:
+    driver = Driver(generation=generation)
+    asked = probe(driver)
+    if found is STATELESS:
+        asked.answer(DISCOVERED)
+    else:
+        driver.opened()
+    (event,) = reports(driver.log, GenerationChosen)
+    assert (event.generation, event.reason) == (found, f"chosen by the user: generation={generation!r}")
+
+
+def test_a_host_that_does_not_ask_is_told_by_connected_alone() -> None:
+    driver = Driver(generation="host").opened()
+    assert not reports(driver.log, GenerationChosen)
+    assert not reports(probe(driver).actions, GenerationChosen), "nor in a session"
+
+
 def test_the_probe_is_held_while_a_session_is_tried_in_the_host_s_name(driver: Driver) -> None:
     actions = probe(driver).actions
     assert [(p.message["method"], p.message["params"]) for p in of(actions, Post)] == [("initialize", PARAMS)]
@@ -224,7 +244,10 @@ def test_an_old_session_comes_first(driver: Driver) -> None:
     driver.machine = Machine(generation="auto", heritage=Heritage(1, 1, old, ()))
     assert refused_probes(probe(driver).actions) == ["h1"]
     assert driver.request("initialize", PARAMS).actions
-    assert driver.sent("ping").order.headers["mcp-session-id"] == SESSION
+    ping = driver.sent("ping")
+    assert ping.order.headers["mcp-session-id"] == SESSION
+    (event,) = reports(ping.answer({}), GenerationChosen)
+    assert (event.generation, event.reason) == (SESSIONS, "an earlier process has left a session")
 
 
 # What the server says in a session that is tried.
