@@ -74,6 +74,8 @@ class Call:
     stateless: bool = False
     """Sent under 2026-07-28: no session, and closing its stream is its cancellation."""
     host_token: str | int | None = None
+    progress: float | None = None
+    """The last that its host was told, of whichever sending."""
     sent: MessageSubmitted | None = None
     """As the host wrote it, for sending it again."""
     listed: JSON | None = None

@@ -126,6 +126,8 @@ class Taking(TakeOver):
         if call is not None:
             call.was_taken = True
         if call is not None and call.in_flight and call.host_token is not None:
+            if not _is_further(call, params.get("progress")):
+                return Taken.LATE
             self.streams.deliver(stream, {**message, "params": {**params, "progressToken": call.host_token}})
             return Taken.DELIVERED
         if call is not None or self.ledger.was_issued(token):
@@ -284,3 +286,14 @@ class Taking(TakeOver):
 def _tells_of_success(message: JSON) -> bool:
     result = message.get("result")
     return isinstance(result, dict) and not result.get("isError")
+
+
+def _is_further(call: Call, progress: Any) -> bool:
+    """Whether the host may be told: to it another sending is the same request, whose progress must increase
+    (2025-11-25 progress, Behavior Requirements)."""
+    if isinstance(progress, bool) or not isinstance(progress, (int, float)):
+        return True
+    if call.sendings > 1 and call.progress is not None and progress <= call.progress:
+        return False
+    call.progress = progress
+    return True

@@ -107,3 +107,41 @@ def test_one_that_has_not_begun_is_sent_under_the_next_session(driver: Driver) -
     driver.reinitialized(tools=[LOOK])
     sent = [p.message["params"]["name"] for p in of(driver.log, Post) if p.message.get("method") == "tools/call"]
     assert sent.count("charge") == 3, "twice under the lost session, of which nothing left"
+
+
+def told(actions: list[Action]) -> list[Any]:
+    return [m["params"].get("progress") for m in delivered(actions) if m.get("method") == "notifications/progress"]
+
+
+@pytest.mark.parametrize("sendings", [2, 3])
+def test_its_host_sees_progress_that_goes_on_and_does_not_start_over(driver: Driver, sendings: int) -> None:
+    call = driver.call("look")
+    call.accept()
+    assert told(call.event(None, call.progress(3))) == [3]
+    for _ in range(sendings - 1):
+        driver.sent("tools/call").cut()
+        again = driver.sent("tools/call")
+        again.accept()
+        assert told(again.event(None, again.progress(1))) == []
+        assert told(again.event(None, again.progress(3))) == []
+    assert told(again.event(None, again.progress(4))) == [4]
+    assert told(again.event(None, again.progress(4))) == []
+    assert outcomes(again.event(None, again.result())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("odd", [True, "2", None])
+def test_what_is_no_number_is_not_compared(driver: Driver, odd: Any) -> None:
+    call = driver.call("look")
+    call.accept()
+    assert told(call.event(None, call.progress(odd))) == [odd]
+    call.cut()
+    again = driver.sent("tools/call")
+    again.accept()
+    assert told(again.event(None, again.progress(odd))) == [odd]
+    assert told(again.event(None, again.progress(1))) == [1]
+
+
+def test_what_the_server_says_of_one_sending_passes_as_it_is(driver: Driver) -> None:
+    call = driver.call("look")
+    call.accept()
+    assert told(call.event(None, call.progress(3)) + call.event(None, call.progress(2))) == [3, 2]
