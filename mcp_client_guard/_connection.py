@@ -38,6 +38,12 @@ _WIRE_ID_RANGE = 2**31
 _WIRE_IDS_EACH = 2**21
 _SPARE_CONNECTIONS = 4
 
+
+def block_of(wire_id: int) -> int:
+    """Which connection, of whatever process, has used this ID: each has a block of its own."""
+    return (wire_id - 1) // _WIRE_IDS_EACH
+
+
 _numbers = count(1)
 """Name the connections of this process. Not `id()`, which may be that of an earlier one that others still name."""
 
@@ -103,9 +109,11 @@ class Connection:
         tasks = self._tasks
         self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks)
         inbox = Inbox(guard.policy.max_event_size)
+        block = secrets.randbelow(_WIRE_ID_RANGE)
+        guard._blocks.append(block)
         machine = self._machine = Machine(
             guard.policy,
-            first_wire_id=1 + secrets.randbelow(_WIRE_ID_RANGE) * _WIRE_IDS_EACH,
+            first_wire_id=1 + block * _WIRE_IDS_EACH,
             salt=guard._salt,
             generation=guard.generation,
             opens_standalone=_can_spare_one(guard._client),

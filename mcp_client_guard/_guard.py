@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 from attrs import evolve
 
-from ._connection import Connection, call_keys_here
+from ._connection import Connection, block_of, call_keys_here
 from ._errors import GuardError
 from ._events import Callback, EventCallback, Listener, level_of
 from ._messages import sdk_codec
@@ -33,6 +33,7 @@ logger = logging.getLogger("mcp_client_guard")
 
 _RELEASE_SECONDS = 0.25
 _MOST_LEFT = 16
+_MOST_BLOCKS = 4096
 _UNUSED_SECONDS = 30 * 86_400.0
 """After which nobody's session is worth offering to the server."""
 _KEPT_BY_OTHER_STORES = 100_000
@@ -121,6 +122,8 @@ class Guard:
         self._shared = SharedLedger(self._most_names)
         self._left: deque[tuple[int, int]] = deque()
         """Sessions of closed connections, by slot and incarnation."""
+        self._blocks: deque[int] = deque(maxlen=_MOST_BLOCKS)
+        """Of wire IDs, each of one connection of this process."""
         self._recovered: set[tuple[int, int, int]] = set()
         """Rows of dead processes, by slot, incarnation and wire ID."""
         self._listed: list[str] = []
@@ -255,7 +258,8 @@ class Guard:
         # Others' calls are accounted for, and nothing more: neither their answers nor their doubts are ours.
         ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]
         self._shared.restore(ours, time.time(), anyio.current_time())
-        heritage = heritage_of(sessions, calls, origin, principal)
+        here = {c.wire_id for c in calls if c.task_open and block_of(c.wire_id) in self._blocks}
+        heritage = heritage_of(sessions, calls, origin, principal, here)
         oldest = time.time() - _UNUSED_SECONDS
         left = settle_others(calls, heritage, origin, principal, oldest)
         ended = end_others(sessions, heritage, origin, principal, oldest)
@@ -265,7 +269,8 @@ class Guard:
         listed = [c for c in ours if c.told is Told.NOBODY or (c.slot, c.incarnation, c.wire_id) in settled]
         self._recovered |= {(call.slot, call.incarnation, call.wire_id) for call in listed}
         if heritage is not None:
-            self._recovered |= {(heir.slot, heir.incarnation, heir.wire_id) for heir in heritage.heirs}
+            heirs = [heir for heir in heritage.heirs if not heir.is_known]
+            self._recovered |= {(heir.slot, heir.incarnation, heir.wire_id) for heir in heirs}
             connection.inherit(heritage)
 
     async def _end_oldest(self, connection: Connection, claim: Claim) -> None:

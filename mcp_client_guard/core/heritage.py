@@ -27,6 +27,8 @@ class Heir:
     may_have_side_effects: bool
     slot: int
     task: Task | None = None
+    is_known: bool = False
+    """Its caller lives, and has the task: an equal call is another one."""
 
 
 @frozen
@@ -55,13 +57,18 @@ class Heritage:
 
 
 def heritage_of(
-    sessions: Iterable[StoredSession], calls: Collection[StoredCall], origin: str, principal: str | None
+    sessions: Iterable[StoredSession],
+    calls: Collection[StoredCall],
+    origin: str,
+    principal: str | None,
+    here: Collection[int] = (),
 ) -> Heritage | None:
     """What a new connection goes on with; None if it starts afresh.
 
     Its slot is the one used last among those that have a session to offer, and open calls if any has; if there
     are none, among those with open calls. Nothing of another origin or principal is used. `sessions` and
-    `calls` are those of one connection key.
+    `calls` are those of one connection key. `here`: the wire IDs of those that this very process has sent, on a
+    connection that is closed now.
     """
     newest: dict[int, StoredSession] = {}
     for session in sessions:
@@ -72,7 +79,7 @@ def heritage_of(
     tasks: list[Heir] = []
     for call in calls:
         if is_open(call):
-            heirs.setdefault(call.slot, []).append(heir := _heir(call))
+            heirs.setdefault(call.slot, []).append(heir := _heir(call, call.wire_id in here))
             if heir.task is not None and (call.origin, call.principal) == (origin, principal):
                 tasks.append(heir)
     ours = [s for s in newest.values() if s.origin == origin and s.principal == principal]
@@ -144,7 +151,7 @@ def _is_offered(session: StoredSession) -> bool:
     return alive and session.session_id is not None
 
 
-def _heir(call: StoredCall) -> Heir:
+def _heir(call: StoredCall, is_here: bool) -> Heir:
     task = Task(call.task_id, call.task_is_extension) if call.task_open and call.task_id is not None else None
     return Heir(
         call.incarnation,
@@ -157,6 +164,7 @@ def _heir(call: StoredCall) -> Heir:
         call.may_have_side_effects,
         call.slot,
         task,
+        is_here and call.outcome is Outcome.COMPLETED and call.told is Told.CALLER,
     )
 
 

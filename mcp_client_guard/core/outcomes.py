@@ -170,7 +170,8 @@ class Outcomes(ABC):
 
     def _settle(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         """Give a request its outcome. `answer`: the server's own, or what the hook says it is."""
-        unheard = not call.in_flight or (call.own is Own.HEIR and not call.joined and not call.heard)
+        is_heir = call.own is Own.HEIR and not call.is_known
+        unheard = not call.in_flight or (is_heir and not call.joined and not call.heard)
         self.ledger.settle(call, outcome)
         if call.joined:
             self._tell_joined(call, outcome, reason, answer)
@@ -209,7 +210,8 @@ class Outcomes(ABC):
         kept = {k: v for k, v in answer.items() if k != "id"} if answer and call.keeps_answer else None
         lost = outcome is Outcome.IN_DOUBT and call.keeps_answer
         # Whoever waits for it is told; but that counts once the host has taken it.
-        call.untold = call.own is Own.HEIR or (call.own is None and (kept is not None or lost))
+        is_heir = call.own is Own.HEIR and not call.is_known
+        call.untold = is_heir or (call.own is None and (kept is not None or lost))
         told = Told.NOBODY if call.untold else Told.CALLER
         row = CallSettled(call.incarnation, call.wire_id, outcome, reason, kept, told, call.slot)
         self.out.append(Save((row,)))

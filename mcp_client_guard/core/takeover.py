@@ -155,6 +155,7 @@ class TakeOver(OwnRequests):
                 own=Own.HEIR,
                 named=heir.named,
                 slot=None if heir.slot == heritage.slot else heir.slot,
+                is_known=heir.is_known,
                 digest=heir.digest,
             )
             self.ledger.admit(call)
@@ -163,7 +164,7 @@ class TakeOver(OwnRequests):
             self.out.append(SetTimer(deadline_timer(call), self.policy.deadline_of(call.tool)))
             if heir.task is not None:
                 self._tasks[call.wire_id] = heir.task
-            if call.is_unsafe_call:
+            if call.is_unsafe_call and not heir.is_known:
                 # From now on a repeat is joined to it, not refused.
                 self.shared.resolved(call.digest, call.call_key)
                 self.shared.begin(call.digest, call)

@@ -295,6 +295,16 @@ class Process:
     dies_after: int | None = None
     """So many actions of the next list are carried out."""
 
+    def connect_again(self) -> Connection:
+        """Every connection was closed; another takes over what they have left."""
+        for one in self.connections:
+            one.close()
+        rows = list(self.disk.calls.values())
+        here = {row.wire_id for row in rows if row.wire_id // 10_000 == self.number}
+        sessions = self.disk.sessions.values()
+        self.heritage = heritage_of(sessions, rows, self.disk.origin, self.disk.principal, here)
+        return self.connect()
+
     def connect(self, *, has_hook: bool | None = None) -> Connection:
         """Another connection under the same key; the first takes over what there is."""
         heritage, self.heritage = self.heritage, None

@@ -318,3 +318,11 @@ def test_on_a_legacy_carrier_too(when: str) -> None:
     told = delivered(driver.request("initialize", PARAMS).actions)
     assert [m.get("method") for m in told] == [None, "notifications/message"]
     assert delivered(driver.carries(note("more"))), "from now on it is the host's"
+
+
+def test_what_belongs_to_the_host_s_own_requests_is_not_held(driver: Driver, trial: Peer) -> None:
+    trial.event(None, trial.result(RESULT))
+    driver.sent("server/discover").answer(DISCOVERED)
+    call = driver.request("tools/call", {"name": "look"}, mcp_protocol_version="2026-07-28")
+    call.accept()
+    assert delivered(call.event(None, note("of its call")))

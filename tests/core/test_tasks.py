@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core import takeover
+from mcp_client_guard.core import model, takeover
 from mcp_client_guard.core.actions import Action, Ask, Deliver, Post, Save, Timer, TimerKind
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
 from mcp_client_guard.core.tasks import Task, Told, ends_task, poll_seconds, task_of, told_of
@@ -455,6 +455,28 @@ def test_the_tasks_of_every_connection_are_asked_for() -> None:
         ("other", Outcome.IN_DOUBT, False),
         ("charge", Outcome.RECOVERED, False),
     ]
+
+
+@pytest.mark.parametrize("when", ["asked", "answered"])
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_task_that_its_caller_has_holds_no_equal_call_of_the_same_process_back(when: str, taken: bool) -> None:
+    """A connection for each call: the host drives its tasks, and makes the same call once more."""
+    one = Process().connect()
+    one.request("tools/call", {"name": "charge"}, **MODERN).answer(EXTENSION)
+    if taken:
+        one.drain()
+    two = one.process.connect_again()
+    two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    if when == "answered":
+        two.sent("tasks/get").answer({"status": "completed", "result": OUTCOME})
+    again = two.request("tools/call", {"name": "charge"}, **MODERN)
+    assert bool(of(again.actions, Post)) is taken
+    if when == "answered" and taken:
+        assert [row.told for row in two.process.disk.calls.values() if row.task_id] == [model.Told.CALLER]
+    three = two.process.killed().connect()
+    repeat = three.request("tools/call", {"name": "charge", "_meta": ENVELOPE}, **MODERN)
+    sent = [p.message["method"] for p in of(repeat.actions, Post)]
+    assert "tools/call" not in sent, "the next process does not know what its host has"
 
 
 def test_so_beside_an_older_session_that_was_left_open() -> None:

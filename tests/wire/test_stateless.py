@@ -468,6 +468,29 @@ async def test_so_are_the_tasks_of_all_its_connections_also_where_the_host_repea
             assert len(server.sent("POST", "tools/call")) == 2
 
 
+async def test_a_task_that_the_host_has_holds_no_equal_call_back() -> None:
+    """One process, a connection for each call: the host asks for its tasks itself."""
+
+    async def call(request: Request, reply: Reply) -> None:
+        working = {"resultType": "task", "taskId": "t", "status": "working"}
+        await reply.json(result(request.rpc_id, working))
+
+    codec = Codec(lambda message: message, lambda sent: sent)
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Modern(call=call)) as server:
+            guard = Guard(server.url, generation="host")
+            for _ in range(3):
+                host = ModernHost()
+                async with Connection(guard, lambda: codec) as (host.read, host.write):
+                    id = await host.post("tools/call", CALL)
+                    answer = await host.read.receive()
+                    assert (answer["id"], answer["result"]["resultType"]) == (id, "task")
+                    await host.post("tools/list")
+                    await host.read.receive()
+            assert len(server.sent("POST", "tools/call")) == 3
+            assert await guard.recovered() == []
+
+
 # Subscriptions.
 
 LISTEN = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a"]}}
