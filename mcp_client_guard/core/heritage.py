@@ -39,6 +39,7 @@ class OldSession:
     initialize_params: JSON = field(repr=False)
     initialize_result: JSON = field(repr=False)
     cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
+    passed: Mapping[str, int]
     answers: tuple[ServerAnswered, ...] = field(repr=False)
     was_used: bool
     """A request was sent under it, so the server had taken `notifications/initialized`."""
@@ -178,5 +179,11 @@ def _old_session(session: StoredSession, calls: Iterable[StoredCall]) -> OldSess
         for request_id, known in session.answers.items()
     )
     return OldSession(
-        session.session_id, session.initialize_params, session.initialize_result, session.cursors, answers, used
+        session.session_id,
+        session.initialize_params,
+        session.initialize_result,
+        session.cursors,
+        session.passed,
+        answers,
+        used,
     )

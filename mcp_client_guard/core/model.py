@@ -140,6 +140,8 @@ class CursorMoved:
     incarnation: int
     stream: str
     rows: tuple[Seen, ...] = field(repr=False)
+    passed: int = 0
+    """Drained events after them, which come again if this process dies: a question among them is not answered."""
 
 
 @frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
@@ -96,13 +96,14 @@ class Registry:
             self._hang_up(stream)
         return sent
 
-    def inherit(self, number: int, call: Call | None, rows: tuple[Seen, ...]) -> None:
-        """Resume a stream of an earlier process."""
+    def inherit(self, number: int, call: Call | None, rows: tuple[Seen, ...], passed: int) -> None:
+        """Resume a stream of an earlier process, which has drained so many events after these."""
         kind = StreamKind.STANDALONE if call is None else StreamKind.CALL
         stream = self._new_stream(number, kind, "" if call is None else call.method)
         stream.call, stream.stored = call, True
-        stream.maybe_redelivered = _MAYBE_REDELIVERED
         stream.trail.restore(rows)
+        stream.drained_before = stream.trail.newest_number + passed
+        stream.stored_rows, stream.stored_up_to = rows, stream.trail.newest_number
         stream.move(StreamStep.CUT)
         self._get(stream, NO_DELAY)
 
@@ -152,8 +153,8 @@ class Registry:
             stream.messages += 1
             stream.undrained += 1
             self._undrained.append((stream, stream.trail.newest_number, answer))
-            if stream.maybe_redelivered:
-                stream.maybe_redelivered -= 1
+            before = stream.drained_before
+            if before is not None and stream.trail.newest_number <= before + _MAYBE_REDELIVERED:
                 self.out.append(Report(MaybeRedelivered(stream.name, self._shown(stream.trail.cursor))))
         else:
             self._undrained.append((None, 0, answer))
@@ -180,9 +181,9 @@ class Registry:
             # A batch, half drained: its event counts only with the last message of it.
             following[0].drained_row -= 1
         records = tuple(
-            CursorMoved(stream.incarnation, stream.name, rows)
+            moved
             for stream in touched.values()
-            if self._streams.get(stream.number) is stream and (rows := self._storable(stream))
+            if self._streams.get(stream.number) is stream and (moved := self._moved(stream))
         )
         if records:
             self.out.append(Save(records))
@@ -194,9 +195,9 @@ class Registry:
                 self._save_cursor(stream)
 
     def _save_cursor(self, stream: Stream) -> None:
-        rows = self._storable(stream)
-        if rows:
-            self.out.append(Save((CursorMoved(stream.incarnation, stream.name, rows),)))
+        moved = self._moved(stream)
+        if moved is not None:
+            self.out.append(Save((moved,)))
 
     def _primed(self, stream: Stream) -> None:
         """There is nothing to drain in a priming event: from now on the next process could resume this stream."""
@@ -305,16 +306,21 @@ class Registry:
         cap = _STANDALONE_CAP if stream.kind is StreamKind.STANDALONE else _CAP
         return Delay(max(stream.attempts, stream.barren, stream.hasty), stream.retry_ms, at_least, cap)
 
-    def _storable(self, stream: Stream) -> Any:
+    def _moved(self, stream: Stream) -> CursorMoved | None:
+        """How far the host has come on this stream, as it is stored; None if nothing is."""
         if stream.legacy or not stream.trail.identifies or stream.trail.cursor is None:
-            return ()
-        up_to = stream.drained_row if stream.undrained else stream.trail.newest_number
-        if stream.asked:
-            # Taken is not answered: a question that dies with its host is asked again of the next one.
-            up_to = min(up_to, *(row - 1 for row in stream.asked.values()))
-        rows = stream.trail.stored_rows(up_to)
-        stream.stored = stream.stored or bool(rows)
-        return rows
+            return None
+        drained = stream.drained_row if stream.undrained else stream.trail.newest_number
+        # Taken is not answered: a question that dies with its host is asked again of the next one.
+        up_to = min((drained, *(row - 1 for row in stream.asked.values())))
+        if up_to != stream.stored_up_to:  # else the trail may have let go of what is stored
+            stream.stored_rows, stream.stored_up_to = stream.trail.stored_rows(up_to), up_to
+        rows = stream.stored_rows
+        if not rows:
+            return None
+        stream.stored = True
+        # Also what an earlier process has drained, and this one has not come to yet.
+        return CursorMoved(stream.incarnation, stream.name, rows, max(drained, stream.drained_before or 0) - up_to)
 
     def _report_loss(self, stream: Stream, why: str, first: EventReceived | None = None) -> None:
         last_good = self._shown(stream.trail.cursor) if stream.trail.cursor else None
@@ -328,7 +334,7 @@ class Registry:
 
     def _drop_stored(self, stream: Stream) -> None:
         if stream.stored:
-            stream.stored = False
+            stream.stored, stream.stored_rows, stream.stored_up_to = False, (), None
             self.out.append(Save((CursorDropped(stream.incarnation, stream.name),)))
 
     def _drop_duplicate(self, stream: Stream, event: EventReceived, carried: bool) -> None:

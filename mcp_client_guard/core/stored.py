@@ -80,3 +80,5 @@ class StoredSession:
     """To the server's requests, by their ID; oldest first, the newest 256."""
     last_used_at: float
     """The newest of its opening, its calls' sending and its cursors' moves."""
+    passed: Mapping[str, int] = field(factory=dict)
+    """By stream name, how many events after its cursor were drained, where any were."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from .ledger import Call
-from .model import JSON
+from .model import JSON, Seen
 from .state import STREAM, StreamState, StreamStep, step
 from .trail import Trail
 from .trial import Trial
@@ -96,13 +96,17 @@ class Stream:
     drained_row: int = 0
     stored: bool = False
     """A cursor of this stream is in the store."""
+    stored_rows: tuple[Seen, ...] = field(default=(), repr=False)
+    """What was last stored of its trail."""
+    stored_up_to: int | None = None
+    """The row up to which that is so."""
     resumed_from: str | None = field(default=None, repr=False)
     """The `Last-Event-ID` of the last resume."""
     primed_on: int = 0
     """The last connection on which a priming event was placed."""
     last_look: LastLook | None = None
-    maybe_redelivered: int = 0
-    """How many more of its messages may have been delivered in an earlier process."""
+    drained_before: int | None = None
+    """The last row that an earlier process is known to have drained."""
     doubtful: bool = False
     """Its last resume was not proven: a foreign message breaks it."""
     legacy: bool = False

@@ -179,11 +179,12 @@ class TakeOver(OwnRequests):
         self._report_connected()
         self._deliver({"jsonrpc": "2.0", "id": sent.message["id"], "result": old.initialize_result})
         if _STANDALONE in old.cursors and self.opens_standalone:
-            self.streams.inherit(STANDALONE, None, old.cursors[_STANDALONE])
+            passed = old.passed.get(_STANDALONE, 0)
+            self.streams.inherit(STANDALONE, None, old.cursors[_STANDALONE], passed)
         for call in self._waiting_heirs():
             rows = old.cursors.get(str(call.wire_id), ())
             if rows and call.incarnation == self.session.incarnation:
-                self.streams.inherit(call.wire_id, call, rows)
+                self.streams.inherit(call.wire_id, call, rows, old.passed.get(str(call.wire_id), 0))
             else:
                 self.in_doubt(call, f"{PROCESS_DIED}, and its stream cannot be resumed")
         self._go_on()

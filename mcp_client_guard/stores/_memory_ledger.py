@@ -149,20 +149,27 @@ class MemorySession:
     cursors: dict[str, tuple[Seen, ...]] = field(factory=dict)
     answers: dict[str | int, StoredAnswer] = field(factory=dict)
     moved_at: dict[str, float] = field(factory=dict)
+    passed: dict[str, int] = field(factory=dict)
 
     def stored(self, call_sent_at: float) -> StoredSession:
         last_used_at = max(self.record.opened_at, call_sent_at, *self.moved_at.values())
         return evolve(
-            self.record, cursors=dict(self.cursors), answers=dict(self.answers), last_used_at=last_used_at
+            self.record,
+            cursors=dict(self.cursors),
+            answers=dict(self.answers),
+            last_used_at=last_used_at,
+            passed={stream: passed for stream, passed in self.passed.items() if passed},
         )
 
     def move(self, record: CursorMoved, now: float) -> None:
         self.cursors[record.stream] = record.rows[-CURSOR_ROWS:]
         self.moved_at[record.stream] = now
+        self.passed[record.stream] = record.passed
 
     def drop(self, stream: str) -> None:
         self.cursors.pop(stream, None)
         self.moved_at.pop(stream, None)
+        self.passed.pop(stream, None)
 
     def keep_answer(self, record: ServerAnswered) -> None:
         self.answers.pop(record.request_id, None)  # so that it is the newest
@@ -174,6 +181,7 @@ class MemorySession:
         self.record = evolve(self.record, ended_at=now, end_reason=reason)
         self.cursors.clear()
         self.moved_at.clear()
+        self.passed.clear()
         self.answers.clear()
 
 

@@ -52,11 +52,14 @@ def _read_last_used(db: sqlite3.Connection, key: str | None) -> dict[_Session, f
     return {tuple(session): at for *session, at in found if isinstance(at, float)}
 
 
-def _read_cursors(db: sqlite3.Connection, key: str | None) -> dict[_Session, dict[str, tuple[Seen, ...]]]:
-    found: dict[_Session, dict[str, tuple[Seen, ...]]] = {}
+_Cursor = tuple[tuple[Seen, ...], int]
+
+
+def _read_cursors(db: sqlite3.Connection, key: str | None) -> dict[_Session, dict[str, _Cursor]]:
+    found: dict[_Session, dict[str, _Cursor]] = {}
     for row in _select(db, CURSOR_COLUMNS, "cursor", "stream", key):
-        trail = _trail_from_text(_get(row, "trail", str))
-        found.setdefault(_session_of(row), {})[_get(row, "stream", str)] = trail
+        cursor = (_trail_from_text(_get(row, "trail", str)), _get(row, "passed", int))
+        found.setdefault(_session_of(row), {})[_get(row, "stream", str)] = cursor
     return found
 
 
@@ -111,7 +114,7 @@ def _call_from_row(row: Mapping[str, Any]) -> StoredCall:
 
 def _session_from_row(
     row: Mapping[str, Any],
-    cursors: Mapping[str, tuple[Seen, ...]],
+    cursors: Mapping[str, _Cursor],
     answers: Mapping[str | int, StoredAnswer],
     last_used_at: float,
 ) -> StoredSession:
@@ -129,9 +132,10 @@ def _session_from_row(
         opened_at=_get(row, "opened_at", float),
         ended_at=_get_or_none(row, "ended_at", float),
         end_reason=_get_or_none(row, "end_reason", str),
-        cursors=cursors,
+        cursors={stream: rows for stream, (rows, _) in cursors.items()},
         answers=answers,
         last_used_at=last_used_at,
+        passed={stream: passed for stream, (_, passed) in cursors.items() if passed},
     )
 
 

@@ -171,9 +171,9 @@ def _keep_of_session(db: sqlite3.Connection, owner: Owner, slot: int, record: Se
             db.execute(f"UPDATE call SET task_open = 0 WHERE {_THIS_CALL}", (*session, record.wire_id))
         case CursorMoved():
             db.execute(
-                f"INSERT OR REPLACE INTO cursor ({CURSOR_COLUMNS}) SELECT key, slot, incarnation, ?, ?, ?"
+                f"INSERT OR REPLACE INTO cursor ({CURSOR_COLUMNS}) SELECT key, slot, incarnation, ?, ?, ?, ?"
                 f" FROM session WHERE {_THIS_SESSION} AND ended_at IS NULL",
-                (record.stream, _trail_to_text(record.rows), now, *session),
+                (record.stream, _trail_to_text(record.rows), now, record.passed, *session),
             )
         case CursorDropped():
             db.execute(f"DELETE FROM cursor WHERE {_THIS_SESSION} AND stream = ?", (*session, record.stream))

@@ -26,7 +26,7 @@ SCHEMA = (
     " UNIQUE (key, slot, incarnation))",
     "CREATE TABLE cursor (key TEXT NOT NULL, slot INTEGER NOT NULL, incarnation INTEGER NOT NULL,"
     " stream TEXT NOT NULL, trail TEXT NOT NULL, moved_at REAL NOT NULL DEFAULT 0,"
-    " PRIMARY KEY (key, slot, incarnation, stream))",
+    " passed INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (key, slot, incarnation, stream))",
     "CREATE TABLE answer (id INTEGER PRIMARY KEY, key TEXT NOT NULL, slot INTEGER NOT NULL,"
     " incarnation INTEGER NOT NULL, request TEXT NOT NULL, digest BLOB NOT NULL, answer TEXT NOT NULL,"
     " UNIQUE (key, slot, incarnation, request))",
@@ -57,7 +57,10 @@ _FROM_3_TO_4 = (
     "ALTER TABLE call ADD COLUMN consent_spent INTEGER NOT NULL DEFAULT 0",
     SCHEMA[-1],
 )
-_FROM_4_TO_5 = ("ALTER TABLE call ADD COLUMN also_named TEXT",)
+_FROM_4_TO_5 = (
+    "ALTER TABLE call ADD COLUMN also_named TEXT",
+    "ALTER TABLE cursor ADD COLUMN passed INTEGER NOT NULL DEFAULT 0",
+)
 STEPS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3, 3: _FROM_3_TO_4, 4: _FROM_4_TO_5}
 """By the version that each begins with: what makes the next one of it."""
 
@@ -77,7 +80,8 @@ _CALL_2 = f"{_CALL_1}, named, task_id, task_is_extension, task_open, repeats, an
 _CALL_3 = f"{_CALL_2}, origin, principal"
 _CALL_4 = f"{_CALL_3}, untold, consent_spent"
 CALL_COLUMNS = f"{_CALL_4}, also_named"
-CURSOR_COLUMNS = f"{_CURSOR_1}, moved_at"
+_CURSOR_2 = f"{_CURSOR_1}, moved_at"
+CURSOR_COLUMNS = f"{_CURSOR_2}, passed"
 
 _TABLES = {
     1: {
@@ -90,21 +94,21 @@ _TABLES = {
         "owner": _OWNER_1,
         "call": f"id, {_CALL_2}",
         "session": f"id, {SESSION_COLUMNS}",
-        "cursor": CURSOR_COLUMNS,
+        "cursor": _CURSOR_2,
         "answer": f"id, {ANSWER_COLUMNS}",
     },
     3: {
         "owner": _OWNER_1,
         "call": f"id, {_CALL_3}",
         "session": f"id, {SESSION_COLUMNS}",
-        "cursor": CURSOR_COLUMNS,
+        "cursor": _CURSOR_2,
         "answer": f"id, {ANSWER_COLUMNS}",
     },
     4: {
         "owner": OWNER_COLUMNS,
         "call": f"id, {_CALL_4}",
         "session": f"id, {SESSION_COLUMNS}",
-        "cursor": CURSOR_COLUMNS,
+        "cursor": _CURSOR_2,
         "answer": f"id, {ANSWER_COLUMNS}",
     },
     5: {

@@ -121,8 +121,10 @@ class Disk:
             case SessionEnded():
                 self._session(slot, record, ended_at=at, end_reason=record.reason, cursors={}, answers={})
             case CursorMoved():
+                session = self.sessions.get((slot, record.incarnation))
+                passed = {**(session.passed if session is not None else {}), record.stream: record.passed}
                 cursors = {**self._cursors(slot, record), record.stream: record.rows}
-                self._session(slot, record, cursors=cursors, last_used_at=at)
+                self._session(slot, record, cursors=cursors, passed=passed, last_used_at=at)
             case CursorDropped():
                 cursors = {k: v for k, v in self._cursors(slot, record).items() if k != record.stream}
                 self._session(slot, record, cursors=cursors)

@@ -167,7 +167,7 @@ def test_calls_without_a_cursor_or_of_an_older_session_are_in_doubt_at_once() ->
     assert old.stream in {e.wire_id for e in reports(actions + one.log, CallSettledEvent)}
 
 
-def test_what_may_come_twice_is_reported_five_hundred_and_twelve_times_at_most() -> None:
+def test_five_hundred_and_twelve_events_after_the_position_on_disk_may_come_twice() -> None:
     one = opened(standalone=True)
     one.standalone.event("s1", note("x"))
     one.standalone.event("s2", note("y"))
@@ -180,6 +180,53 @@ def test_what_may_come_twice_is_reported_five_hundred_and_twelve_times_at_most()
         two.standalone.event(f"t{number}", note(f"{number}"))
     assert len(reports(two.log, MaybeRedelivered)) == 512
     assert len(delivered(two.log)) == 601
+
+
+def question_then(one: Connection, events: int) -> None:
+    """The server asks, and sends so many events while the host, which takes them, does not answer."""
+    question = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": {}}
+    one.standalone.event("q", question)
+    one.drain(4)
+    for number in range(events):
+        one.standalone.event(f"t{number}", note(f"{number}"))
+        one.drain()
+
+
+@pytest.mark.parametrize("killed_twice", [True, False])
+def test_what_comes_again_behind_an_unanswered_question_is_reported_however_much(killed_twice: bool) -> None:
+    one = opened(standalone=True)
+    one.standalone.event("s1", note("x"))
+    one.standalone.event("s2", note("y"))
+    question_then(one, 700)
+    process = one.process.killed()
+    if killed_twice:
+        between = process.connect()
+        prove(between)
+        between.standalone.accept()
+        between.standalone.event("s2", note("y"))
+        question_then(between, 20)
+        process = process.killed()
+    two = process.connect()
+    prove(two)
+    assert two.standalone.asked == "s1", "the host is asked again"
+    two.standalone.accept()
+    two.standalone.event("s2", note("y"))
+    question_then(two, 1300)
+    assert len(reports(two.log, MaybeRedelivered)) == 701 + 512
+
+
+def test_a_batch_that_may_come_twice_is_reported_as_often_as_it_has_messages() -> None:
+    one = opened(standalone=True)
+    one.standalone.event("s1", note("x"))
+    one.standalone.event("s2", note("y"))
+    one.drain(10)
+    two = one.process.killed().connect()
+    prove(two)
+    two.standalone.accept()
+    two.standalone.event("s2", note("y"))
+    for number in range(400):
+        two.standalone.event(f"t{number}", [note("a"), note("b")])
+    assert len(reports(two.log, MaybeRedelivered)) == 800
 
 
 def test_there_is_no_delete_on_closing_and_what_is_unsettled_stays_open() -> None:

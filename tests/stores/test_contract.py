@@ -149,6 +149,20 @@ async def test_a_cursor_keeps_its_newest_eight_rows_and_replaces_the_former(stor
 
 
 @pytest.mark.anyio
+async def test_what_was_drained_after_a_cursor_is_kept_with_it(store: Store) -> None:
+    claim = await claimed(store)
+    behind = [CursorMoved(1, name, trail(1), 700) for name in ("get", "post-1", "post-2")]
+    await claim.write(1, [opened(), *behind])
+    await claim.write(1, [moved(1, 2), CursorDropped(1, "post-2")])
+    (session,) = await store.sessions()
+    assert session.passed == {"post-1": 700}
+    await claim.write(1, [SessionEnded(1, "404")])
+    (session,) = await store.sessions()
+    assert session.passed == {}
+    await claim.release()
+
+
+@pytest.mark.anyio
 async def test_a_row_without_event_id_keeps_its_digest(store: Store) -> None:
     claim = await claimed(store)
     nameless = (Seen(None, digest_of(b"x")), Seen('"\N{SNOWMAN}\0', digest_of(b"y")))
