@@ -136,7 +136,7 @@ async def test_the_answer_to_an_earlier_sending_is_the_answer_and_nothing_is_sen
 
 
 async def test_a_question_of_the_hook_s_whose_answer_is_lost_raises_and_says_nothing_of_the_call() -> None:
-    """As in docs/outcomes.md: a result with `isError` would mean that the server knows of no such charge."""
+    """It is no result with `isError`, which a hook might take for the word of the tool it has called."""
     raised: list[RequestFailed] = []
 
     async def ask(call: InDoubtCall, server: Reconciler) -> Resend | Fail:
