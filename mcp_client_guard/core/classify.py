@@ -5,26 +5,28 @@
 | nothing written (connect, pool or TLS error; a row that could not be saved) | no, by wire | |
 | 404 with our session ID, unless -32601 | no, by server | gone |
 | 404 without one | answered | |
-| 401, 403, 413, 415, 307, 308 | no, by server | ask |
-| 400, 405, 406, 409, 410, 422, 426 with our session ID | answered, or by server if the session is gone | ask |
+| 401, 403, 307, 308 | no, by server | ask |
+| 413, 415 | no, by server | |
 | 429, 503 | no, by server (a proxy may say so after it ran: only safe calls are sent again) | ask at 503 |
-| 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask at 502, 504 |
-| other 5xx with our session ID | answered, or may have run if the session is gone | ask |
-| other 3xx | may have run | |
+| 414, 431, 404 with -32601 | answered | |
+| 400, 402, 405-407, 409-412, 417, 419, 421-426, 428, 440, 451 | answered, or by server if it is gone | ask |
+| any other 4xx | answered, or may have run if it is gone | ask |
+| 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask |
+| any other 5xx | answered, or may have run if it is gone | ask |
+| any other 3xx (302 to a page to log in) | may have run | ask |
 | 200 with an error of -32600 | answered, or by server if the session is gone | ask |
 | 200 with an error of -32000 or -32001 | answered, or may have run if the session is gone | ask |
 | any other answer with 200 | answered | |
 | 2xx with what is no answer: HTML, nothing, an error that is no JSON-RPC | may have run | ask |
-| any other status | answered | |
 | written, then lost | may have run | |
 
-"Ask": a `ping` under the same session ID decides. If it draws the same refusal, the session is gone, provided
-that another can be opened in which a `ping` does not draw it, too. "If the session is gone" holds for requests
-that drew just what the ping drew; any other refusal is what it is, even if the session is known to be gone by
-other signs. A server that was upgraded to 2026-07-28 ignores the session ID, and refuses the ping in the words of
-that revision, whichever they are; without a session ID such words are answers, and any other 4xx shows a server
-that knows sessions (again). Whatever came for a request before (an event, progress) shows that it was taken: then
-nothing says that it did not run.
+"Ask", where our session ID was sent: a `ping` under it decides. If it draws the same refusal, the session is
+gone, provided that another can be opened in which a `ping` does not draw it, too. "If it is gone" holds for
+requests that drew just what the ping drew; any other refusal is what it is, even if the session is known to be
+gone by other signs. A server that was upgraded to 2026-07-28 ignores the session ID, and refuses the ping in the
+words of that revision, whichever they are; without a session ID such words are answers, and any other 4xx shows a
+server that knows sessions (again). Whatever came for a request before (an event, progress) shows that it was
+taken: then nothing says that it did not run.
 -32000 and -32001 with 200 do not say so either: the TypeScript SDK has them for "connection closed" and "request
 timed out", which a gateway says of whatever was running when its own connection was lost. With 400 they come from
 a server that has not read the request.
@@ -80,7 +82,14 @@ _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_LEGACY = frozenset({400, 404, 405})
 _SAID_OF_RUNNING = frozenset({-32000, -32001})
-_MAY_MEAN_GONE = frozenset({400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504})
+_SAYS_NOTHING = frozenset({404, 413, 414, 415, 429, 431})
+"""Said of the request alone. Every other refusal may be the word of a server that has lost the session: they use
+them all (302 to a page to log in, 419, 428, 440). 404 is among these only with -32601."""
+_REFUSED_UNREAD = frozenset(
+    {400, 402, 405, 406, 407, 409, 410, 411, 412, 417, 419, *range(421, 427), 428, 440, 451}
+)
+"""Where the session is gone, this was said of the session, before the request was looked at. 408 or 499 may be
+said of one that is running."""
 
 MODERN_CODES = frozenset({-32020, -32021, -32022})
 """The errors by which a server of 2026-07-28 is recognised (SPEC-FACTS §15); -32001, -32003 and -32004 are not."""
@@ -133,16 +142,14 @@ def rule_on(
         return Ruling(Ran.NO, SessionWord.GONE)
     if status < 300:
         return _rule_on_answer(body, SessionWord.ASK if session_sent else SessionWord.ALIVE)
-    word = SessionWord.ASK if session_sent and status in _MAY_MEAN_GONE else SessionWord.ALIVE
+    word = SessionWord.ASK if session_sent and status not in _SAYS_NOTHING else SessionWord.ALIVE
     if status in _NOT_RUN or status in BUSY:
         return Ruling(Ran.NO, word)
-    if 300 <= status < 400:
-        return Ruling(Ran.MAYBE)
-    if status in _GATEWAY and code_of(body) is None:
+    if status < 400 or (status in _GATEWAY and code_of(body) is None):
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
     # -32602 is what a tool says of its arguments, and of its own output.
-    maybe = status >= 500 or code_of(body) == _INVALID_PARAMS
-    return Ruling(Ran.ANSWERED, word, Ran.MAYBE if maybe else Ran.NO)
+    unread = status in _REFUSED_UNREAD and code_of(body) != _INVALID_PARAMS
+    return Ruling(Ran.ANSWERED, word, Ran.NO if unread else Ran.MAYBE)
 
 
 def may_be_legacy(status: int, body: Any) -> bool:

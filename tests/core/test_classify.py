@@ -9,10 +9,11 @@ from attrs import evolve
 
 from mcp_client_guard.core.classify import Ran, Ruling, SessionWord, code_of, is_suspect_answer, rule_on
 
-STATUSES = [*range(300, 320), *range(400, 452), *range(500, 512), 520, 599]
+STATUSES = [*range(300, 320), *range(400, 452), 499, *range(500, 512), 520, 599]
 NOT_RUN = {307, 308, 401, 403, 413, 415, 429, 503}
 GATEWAY = {502, 504, 520, 522, 524}
-ASK = {400, 401, 403, 405, 406, 409, 410, 422, 426, 500, 502, 503, 504}
+SAYS_NOTHING = {404, 413, 414, 415, 429, 431}
+MAY_RUN_STILL = {408, 416, 418, 420, 427, 429, 430, 499}
 
 
 def body_with(code: int | None) -> Any:
@@ -29,13 +30,16 @@ def test_every_status_says_whether_the_request_ran_and_what_it_says_of_the_sessi
         if status == 404 and session_sent and code != -32601:
             assert ruling == Ruling(Ran.NO, SessionWord.GONE)
             continue
-        word = SessionWord.ASK if session_sent and status in ASK else SessionWord.ALIVE
+        word = SessionWord.ASK if session_sent and status not in SAYS_NOTHING else SessionWord.ALIVE
         assert ruling.session is word, status
         by_proxy = status in GATEWAY and code is None
         ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 or by_proxy else Ran.ANSWERED
         assert ruling.ran is ran, status
         if word is SessionWord.ASK and status not in NOT_RUN:
-            assert ruling.ran_if_gone is (Ran.MAYBE if status >= 500 else Ran.NO), status
+            unread = status in (400, 402, 405, 409, 410, 419, 422, 428, 440)
+            may_run = status < 400 or status >= 500 or status in MAY_RUN_STILL
+            assert ruling.ran_if_gone is Ran.NO or not unread, status
+            assert ruling.ran_if_gone is Ran.MAYBE or not may_run, status
 
 
 @pytest.mark.parametrize("session_sent", [True, False])
@@ -50,7 +54,7 @@ def test_a_user_s_predicate_is_asked_first_but_only_where_a_session_was_sent(
 @pytest.mark.parametrize("answer", [False, None, ""])
 def test_a_predicate_that_says_no_leaves_the_table(answer: Any) -> None:
     assert rule_on(418, None, session_sent=True, is_session_lost=lambda s, b: answer) == Ruling(
-        Ran.ANSWERED, SessionWord.ALIVE, Ran.NO
+        Ran.ANSWERED, SessionWord.ASK, Ran.MAYBE
     )
 
 
