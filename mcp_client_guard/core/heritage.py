@@ -39,10 +39,11 @@ class OldSession:
     initialize_params: JSON = field(repr=False)
     initialize_result: JSON = field(repr=False)
     cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
-    passed: Mapping[str, int]
     answers: tuple[ServerAnswered, ...] = field(repr=False)
     was_used: bool
     """A request was sent under it, so the server had taken `notifications/initialized`."""
+    passed: Mapping[str, int] = field(factory=dict)
+    """By stream, how many events after its cursor were drained."""
 
 
 @frozen
@@ -183,7 +184,7 @@ def _old_session(session: StoredSession, calls: Iterable[StoredCall]) -> OldSess
         session.initialize_params,
         session.initialize_result,
         session.cursors,
-        session.passed,
         answers,
         used,
+        session.passed,
     )
