@@ -19,7 +19,7 @@ from ._messages import Codec
 from ._reconcile import Hooks
 from .core.actions import Ask, Forward, Reply, StopAsking
 from .core.heritage import Heritage
-from .core.inputs import Forwarded
+from .core.inputs import Forwarded, ReconnectRequested
 from .core.machine import Machine
 from .core.report import Event
 from .transports import http
@@ -158,6 +158,11 @@ class Connection:
     def inherit(self, heritage: Heritage) -> None:
         """Go on where a dead process has left off, under its slot."""
         self._heritage = heritage
+
+    def reconnect(self) -> None:
+        """Open anew whatever that can do no harm to."""
+        if self._shell is not None and not self._left:
+            self._shell.feed(ReconnectRequested(anyio.current_time()))
 
     async def _settled(self) -> None:
         """Wait until every call of a dead process has its outcome, and that is in the store; not for ever.

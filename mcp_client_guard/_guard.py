@@ -178,6 +178,24 @@ class Guard:
         except Exception as error:  # it is said again
             logger.warning("what was told could not be marked: %s", type(error).__name__)
 
+    async def reconnect(self) -> None:
+        """Open the connections of this Guard anew, now: for when you know that they are worth nothing, since the
+        network has changed or the machine has slept.
+
+        Streams that can be resumed are cut and resumed, the standalone stream is opened again, what waits for its
+        next attempt goes out, a lost session is tried again with its whole budget, and a `ping` asks whether the
+        present one lives. `retry:` is kept to. A call whose stream cannot be resumed is left alone: closing it
+        would leave it in doubt, and on 2026-07-28 cancel it. So is a legacy session. Returns at once; events say
+        what became of it. Does nothing where no connection is open.
+
+        Raises:
+            GuardError: called on another event loop than that of the connections.
+        """
+        if self._connections and self._loop != anyio.lowlevel.current_token():
+            raise GuardError("reconnect() belongs on the event loop of the connections")
+        for connection in list(self._connections):
+            connection.reconnect()
+
     def consent(self, call_key: str) -> None:
         """Allow one repeat of the call in doubt with this key, which would otherwise be refused."""
         self._shared.consent(call_key)

@@ -332,9 +332,9 @@ class Carrying(Aside):
         else:
             stream.accepted = call.was_taken = True
 
-    def _cut(self, stream: Stream, why: str, at: float, *, clean: bool) -> None:
+    def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
         if not stream.legacy:
-            super()._cut(stream, why, at, clean=clean)
+            super()._cut(stream, why, at, clean=clean, by_us=by_us)
         elif stream.kind is StreamKind.CARRIER:
             self._carrier_lost(stream, why)
         elif stream.answered or stream.call is None or not stream.call.in_flight:

@@ -199,6 +199,14 @@ class CloseRequested:
 
 
 @frozen
+class ReconnectRequested:
+    """The user knows that the present connections are worth nothing: the network has changed, say."""
+
+    at: float
+    """Seconds on a monotonic clock."""
+
+
+@frozen
 class Reconciled:
     """The `reconcile` hook has answered."""
 
@@ -242,6 +250,7 @@ Input = (
     | IdleElapsed
     | UpgradeAnswered
     | CloseRequested
+    | ReconnectRequested
     | Reconciled
     | HookRequested
     | Forwarded

@@ -24,6 +24,7 @@ from .inputs import (
     Input,
     MessageSubmitted,
     Reconciled,
+    ReconnectRequested,
     Refused,
     SaveFailed,
     TimerElapsed,
@@ -158,6 +159,9 @@ class Machine:
                 self._streams.upgrade_answered(told)
             case CloseRequested():
                 self._close()
+            case ReconnectRequested():
+                self._calls.reconnect()
+                self._streams.reconnect(told.at)
             case Reconciled():
                 self._calls.reconciled(told)
             case HookRequested():

@@ -316,6 +316,13 @@ class Recovery(Detecting):
         """A minute is over since the first of the sessions that were opened in place of lost ones."""
         self._opened_lately = 0
 
+    def reconnect(self) -> None:
+        """The user wants it tried now: a session that could not be opened, and whether the present one answers."""
+        self.budget_refilled()
+        self._attempts = 0
+        self._reinitialize()
+        self.probe()
+
     def _reopened(self, stream: Stream, call: Call, message: JSON) -> None:
         """Our own `initialize` was answered."""
         self._initializing = None

@@ -204,7 +204,29 @@ class Streams(Upgrading):
 
     # Cut, and opened again.
 
-    def _cut(self, stream: Stream, why: str, at: float, *, clean: bool) -> None:
+    def reconnect(self, at: float) -> None:
+        """Open anew, at once, whatever that can do no harm to: what can be resumed, what waits for its next
+        attempt, and the standalone stream. To close any other would leave its call in doubt."""
+        for stream in list(self._streams.values()):
+            if self._streams.get(stream.number) is not stream or not self._may_reconnect(stream):
+                continue
+            stream.attempts = stream.barren = stream.hasty = 0
+            self.out.append(Hangup(stream.connection))
+            if stream.kind is StreamKind.CALL and not stream.resumed and not stream.begun:
+                self._post_again(stream, self._delay(stream))
+            else:
+                self._cut(stream, "reconnect() was called", at, clean=False, by_us=True)
+
+    def _may_reconnect(self, stream: Stream) -> bool:
+        if stream.legacy or stream.last_look is not None or stream.state is StreamState.ON_TRIAL:
+            return False  # what is on trial was just resumed
+        waits = stream.state is StreamState.LOST and not stream.begun
+        if stream.kind is StreamKind.CALL and not stream.resumed and waits:
+            return stream.attempts > 0
+        resumable = stream.trail.cursor is not None and (stream.answered or stream.resumed)
+        return stream.kind is StreamKind.STANDALONE or (stream.kind is StreamKind.CALL and resumable)
+
+    def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
         cursor = stream.trail.cursor
         self._cancel_timers(stream)
         self.out.append(Report(Disconnected(stream.name, why, stream.undrained, cursor is not None)))
@@ -214,7 +236,8 @@ class Streams(Upgrading):
         self._socket_lost(stream, at)
         if trial is not None and on_trial and self._trial_cut(stream, trial, clean=clean):
             return
-        self._account(stream, at)
+        if not by_us:  # else it says nothing of the server
+            self._account(stream, at)
         call = stream.call
         if call is not None and clean and cursor is None and not (stream.resumed or call.was_taken):
             stream.unreadable = True  # whatever came of it is no answer, and it is complete

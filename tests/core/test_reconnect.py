@@ -1,0 +1,135 @@
+"""`reconnect()` opens anew what that can do no harm to, at once, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_client_guard.core.actions import Action, Get, Hangup, Post, TimerKind
+from mcp_client_guard.core.inputs import ReconnectRequested
+from mcp_client_guard.core.model import Grade
+from mcp_client_guard.core.report import Disconnected
+from tests.core.driver import Driver, delivered, evidence, note, of, outcomes, reports
+from tests.core.legacy import Legacy
+
+
+def reconnect(driver: Driver) -> list[Action]:
+    return driver.feed(ReconnectRequested(driver.now))
+
+
+def gets(actions: list[Action]) -> list[tuple[int, str | None]]:
+    return [(get.stream, get.last_event_id) for get in of(actions, Get)]
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver().opened()
+
+
+def test_a_stream_that_can_be_resumed_is_and_proves_itself(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    before = call.connection
+    actions = reconnect(driver)
+    assert before in [hangup.connection for hangup in of(actions, Hangup)]
+    assert gets(actions) == [(call.stream, "p")]
+    assert [each.why for each in reports(actions, Disconnected)] == ["reconnect() was called"]
+    call.accept()
+    assert evidence(call.event("e1", call.progress(1)))[0].grade is Grade.PROVEN
+    assert len(delivered(call.event("e2", call.result()))) == 1
+
+
+def test_a_call_that_cannot_be_resumed_is_left_alone_and_a_ping_is_sent(driver: Driver) -> None:
+    unanswered, unprimed = driver.call(n=1), driver.call(n=2)
+    unprimed.accept()
+    actions = reconnect(driver)
+    assert not of(actions, Hangup)
+    assert [post.message["method"] for post in of(actions, Post)] == ["ping"]
+    assert outcomes(unanswered.answer()) == outcomes(unprimed.event(None, unprimed.result()))
+
+
+def test_so_is_a_call_without_a_session() -> None:
+    driver = Driver()
+    driver.request("tools/call", {"name": "charge"}, mcp_protocol_version="2026-07-28").accept()
+    assert reconnect(driver) == []
+
+
+def test_the_standalone_stream_is_opened_again_where_it_was(driver: Driver) -> None:
+    driver = Driver().opened(standalone=True)
+    assert gets(reconnect(driver)) == [(0, None)]
+    driver.standalone.accept()
+    driver.standalone.event("s1", note("x"))
+    driver.standalone.event("s2", note("y"))
+    assert gets(reconnect(driver)) == [(0, "s1")]
+
+
+def test_what_waits_for_its_next_attempt_waits_no_more(driver: Driver) -> None:
+    call, posted = driver.call().stream_up("e1"), driver.call(n=2)
+    posted.not_written()
+    for _ in range(4):
+        call.cut()
+    assert call.order.delay.attempt
+    assert posted.order.delay.attempt
+    reconnect(driver)
+    assert not call.order.delay.attempt
+    assert not posted.order.delay.attempt
+
+
+def test_what_goes_out_at_once_is_left_to_go(driver: Driver) -> None:
+    driver.begins = False
+    driver.call()
+    assert not of(reconnect(driver), Hangup)
+
+
+def test_the_pace_of_the_server_is_kept_to(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    call.event("p", retry=3000)
+    reconnect(driver)
+    assert call.order.delay.retry_ms == 3000
+
+
+def test_it_is_no_fruitless_resume_however_often(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    for _ in range(50):
+        driver.now += 10
+        reconnect(driver)
+        assert not call.order.delay.attempt
+        call.accept()
+        call.event("e1", call.progress(1))
+    assert call.is_open
+
+
+def test_what_is_on_trial_was_just_resumed(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    call.resumed()
+    assert not gets(reconnect(driver))
+    assert call.is_open
+
+
+def test_a_session_that_could_not_be_opened_is_tried_again_with_its_whole_budget(driver: Driver) -> None:
+    driver.call().refuse(404)
+    while driver.is_waited_for("initialize"):
+        driver.sent("initialize").refuse(500)
+    reconnect(driver)
+    assert driver.is_waited_for("initialize")
+    driver.reinitialized()
+    assert outcomes(driver.call(n=2).answer())
+
+
+def test_an_answer_that_is_held_for_a_last_look_is_not_put_off(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    for event_id in ("e1", "e2"):
+        call.event(event_id, call.progress(1))
+    call.resumed()
+    call.event("e2", call.progress(1))
+    assert not delivered(call.event("e9", call.result()))
+    assert not gets(reconnect(driver))
+    assert len(delivered(driver.elapse(TimerKind.CLOSING))) == 1
+
+
+def test_a_legacy_session_is_its_stream_and_stands() -> None:
+    driver = Legacy().opened()
+    driver.call()
+    actions = reconnect(driver)
+    assert not of(actions, Hangup)
+    assert not of(actions, Get)
