@@ -53,7 +53,8 @@ class Guard:
         principal: Whose credential is used, in your own words; never derived from a token.
         headers: Sent with every request of our own client. Not together with `http_client`.
         http_client: An `httpx.AsyncClient` or `httpx2.AsyncClient` of yours (for auth, proxies, TLS); it is
-            not closed. Its own timeouts are not used: a call ends by its deadline.
+            not closed. Its own timeouts are not used: a call ends by its deadline. Its transport must not send a
+            request again by itself, and should allow three connections or more (README, "A client of your own").
         policy: Times, bounds and choices; see `GuardPolicy`.
         generation: How messages travel, where the server speaks several. `"auto"` (default): by sessions where
             they can be resumed (the server gives session and event IDs), else as the host above would have it.
@@ -63,7 +64,8 @@ class Guard:
             begins with it.
         reconcile: Async; asked about each tool call that may or may not have run, with a small client on the
             present session. It answers `Resend()`, `Resolve(result)`, `Fail(message)`, or None for what the
-            policy says. One that raises, or takes longer than `reconcile_timeout`, leaves the call in doubt.
+            policy says. One that raises, or takes longer than `reconcile_timeout`, leaves the call in doubt. A
+            thread that it waits for holds up closing: `anyio.to_thread.run_sync(..., abandon_on_cancel=True)`.
         on_event: Called with each event (`Resumed`, `Discontinuity`, `CallSettled`, ...); sync or async. An
             error in it is logged and harms nothing.
         websocket: Let the session go on over a WebSocket where the server offers it (docs/websocket.md; needs
@@ -74,8 +76,8 @@ class Guard:
             lets go of them; connect once and stay, or say True where each call has a connection of its own.
 
     Raises:
-        ValueError: a URL that is not http(s), an unknown generation, both `headers` and `http_client`, or an
-            upgrade's URL of another origin.
+        ValueError: a URL that is not http(s), an unknown generation, both `headers` and `http_client`, a client of
+            one connection with `generation="legacy-sse"`, or an upgrade's URL of another origin.
         ImportError: `websocket` without the package that it needs.
     """
 
@@ -101,6 +103,8 @@ class Guard:
             raise ValueError(f"generation must be 'auto', 'sessions', 'host' or 'legacy-sse', not {generation!r}")
         if headers is not None and http_client is not None:
             raise ValueError("give headers or http_client, not both: set the headers on your client")
+        if generation == "legacy-sse" and http_client is not None and http.connection_limit(http_client) == 1:
+            raise ValueError("http_client allows one connection, which a legacy session holds: allow two or more")
         self.url = url
         self.key = key
         self.principal = principal

@@ -37,6 +37,7 @@ class Exchange:
     scope: anyio.CancelScope = field(factory=anyio.CancelScope)
     last_byte: float = 0.0
     begun: bool = False
+    sent: http.Sent = field(factory=http.Sent)
     answered: bool = False
     lingering: bool = False
     paused: bool = False
@@ -87,7 +88,7 @@ class Exchange:
         """It failed."""
         if not http.is_stream_error(error):
             logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
-        written = self.begun and http.can_have_written(error)
+        written = self.sent.any or (self.begun and http.can_have_written(error))
         why = str(error) if isinstance(error, SocketEnded) else type(error).__name__
         order = self.order
         return ConnectionLost(order.stream, order.connection, anyio.current_time(), written, clean=False, why=why)

@@ -30,6 +30,7 @@ _MAX_REDIRECTS = 5
 _MAX_WAIT = 24 * 3600.0
 _DEEPEST_CAUSE = 8
 _NOT_SHOWN = "an address that is not shown"
+_UNAUTHORIZED = frozenset({401, 403})
 _NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
 
 
@@ -105,6 +106,33 @@ def can_have_written(error: BaseException) -> bool:
     return type(error).__name__ not in _NOT_WRITTEN
 
 
+class SecondSending(ConnectionError):
+    """A caller's client was about to send a request again that had drawn no answer. Nothing of that has left."""
+
+
+@define(eq=False)
+class Sent:
+    """What a caller's client has sent of a request, as far as its transport traces.
+
+    A transport that tries again, or on another connection, may have had the request read before. So the class of
+    its last error says nothing of that; and a POST is not sent a second time by anybody but the core.
+    """
+
+    any: bool = False
+    is_post: bool = False
+    _unanswered: bool = False
+
+    async def trace(self, name: str, info: Any) -> None:
+        if name.endswith("send_request_headers.started"):
+            if self.is_post and self._unanswered:
+                raise SecondSending("the HTTP client would have sent this request twice")
+            self.any = self._unanswered = True
+        elif name.endswith("receive_response_headers.complete"):
+            self._unanswered = False
+            with suppress(Exception):  # an auth flow goes on from a refusal by which nothing has run
+                self.any = not _UNAUTHORIZED & {part for part in info["return_value"] if isinstance(part, int)}
+
+
 @define(eq=False, repr=False)
 class Answer:
     """A response whose status line and headers have come."""
@@ -178,15 +206,19 @@ class Endpoint:
         content: bytes | None = None,
         begun: Callable[[], None] = lambda: None,
         url: str | None = None,
+        seen: Sent | None = None,
     ) -> AsyncIterator[Answer]:
         """The streamed answer; redirects are followed within the origin only, and only with the same method.
 
-        `url`: where to, if not to the endpoint itself; it is a credential.
+        `url`: where to, if not to the endpoint itself; it is a credential. `seen`: takes down what a caller's
+        client has sent.
         """
-        extensions: dict[str, Any] = _EXTENSIONS
+        seen = seen or Sent()
+        seen.is_post = method == "POST"
         if self.tells_when_begun:
             extensions = {**_EXTENSIONS, "trace": _tracing(begun)}
         else:
+            extensions = {**_EXTENSIONS, "trace": seen.trace}
             begun()
         wanted = url or self.url
         target: Any = self._parsed[1] if self._parsed is not None and self._parsed[0] == wanted else wanted
@@ -198,6 +230,7 @@ class Endpoint:
                 content=content,
                 extensions=extensions,
             )
+            seen.any = False  # what a redirect answered has not run
             if target is wanted:
                 self._parsed = (wanted, request.url)
             with nullcontext() if url is None else unlogged():

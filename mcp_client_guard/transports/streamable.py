@@ -321,7 +321,7 @@ class StreamableHttp:
         headers = {**order.headers, **accept}
         begun = partial(self.begin, exchange)
         url = order.target if isinstance(order, Post) else None
-        async with self.endpoint.request(method, headers, content, begun, url) as answer:
+        async with self.endpoint.request(method, headers, content, begun, url, exchange.sent) as answer:
             exchange.last_byte = anyio.current_time()
             exchange.answered = True
             await self._read(exchange, answer)

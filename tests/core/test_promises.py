@@ -157,9 +157,9 @@ def _row_after_post(send: Any) -> Any:
 
 
 def _posts_again(cut: Any) -> Any:
-    def bug(self: Any, stream: Any, why: str, at: float, *, clean: bool) -> None:
+    def bug(self: Any, stream: Any, why: str, at: float, *, clean: bool, **rest: Any) -> None:
         if stream.resumed or stream.trail.cursor is not None:
-            cut(self, stream, why, at, clean=clean)
+            cut(self, stream, why, at, clean=clean, **rest)
         else:
             self._not_written(stream, why)
 
