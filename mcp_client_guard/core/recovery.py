@@ -318,8 +318,7 @@ class Recovery(Detecting):
 
     def reconnect(self) -> None:
         """The user wants it tried now: a session that could not be opened, and whether the present one answers."""
-        self.budget_refilled()
-        self._attempts = 0
+        self._opened_lately = self._attempts = 0
         self._reinitialize()
         self.probe()
 
