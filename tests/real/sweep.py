@@ -35,7 +35,7 @@ from .judge import SERVER_DROP, Run, Verdict
 from .peers import LEGACY, PEERS, Peer, running
 
 COMPANY = ("alone", "beside")
-AT_ONCE = 12
+AT_ONCE = 24
 """Cases that one worker has under way: while most of them wait, the others keep its core busy."""
 ALL = (*PEERS, *LEGACY)
 LENGTHS = {"fastmcp4": 1180, "sdk1": 960, "everything": 1250, "sdk1-sse": 800, "everything-sse": 800}
