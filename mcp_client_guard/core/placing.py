@@ -48,6 +48,8 @@ class Placing(Registry):
         """Whether an event that is not simply the next is to be delivered all the same."""
         if placement is Placement.DUPLICATE:
             self._drop_duplicate(stream, event, bool(messages_of(event.body)))
+            if stream.trail.adopted(event.event_id, event.connection):
+                self._wait_for_others(stream)
             return False
         if placement is not Placement.AMBIGUOUS:
             self._break(stream, placement.value, event)

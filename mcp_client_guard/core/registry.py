@@ -17,7 +17,7 @@ from .policy import GuardPolicy
 from .report import Discontinuity, DuplicateDropped, MaybeRedelivered
 from .session import Session
 from .state import StreamState, StreamStep
-from .stream import STANDALONE, Stream, StreamKind
+from .stream import STANDALONE, Behind, Stream, StreamKind
 from .trail import Index, Trail
 from .trial import Trial
 
@@ -310,7 +310,7 @@ class Registry:
         """How far the host has come on this stream, as it is stored; None if nothing is."""
         if stream.legacy or not stream.trail.identifies or stream.trail.cursor is None:
             return None
-        drained = stream.drained_row if stream.undrained else stream.trail.newest_number
+        drained = stream.drained_row if stream.undrained else self._newest_drained(stream)
         # Taken is not answered: a question that dies with its host is asked again of the next one.
         up_to = min((drained, *(row - 1 for row in stream.asked.values())))
         if up_to != stream.stored_up_to:  # else the trail may have let go of what is stored
@@ -321,6 +321,20 @@ class Registry:
         stream.stored = True
         # Also what an earlier process has drained, and this one has not come to yet.
         return CursorMoved(stream.incarnation, stream.name, rows, max(drained, stream.drained_before or 0) - up_to)
+
+    def _wait_for_others(self, stream: Stream) -> None:
+        """The newest event of this stream was delivered as another's, and the host may not have taken it."""
+        if self._undrained:
+            row = min(self._newest_drained(stream), stream.trail.newest_number - 1)
+            stream.behind = Behind(row, self._undrained[-1])
+
+    def _newest_drained(self, stream: Stream) -> int:
+        """The newest row where nothing of this stream itself waits for the host."""
+        behind = stream.behind
+        if behind is not None and any(each is behind.delivery for each in self._undrained):
+            return behind.row
+        stream.behind = None
+        return stream.trail.newest_number
 
     def _report_loss(self, stream: Stream, why: str, first: EventReceived | None = None) -> None:
         last_good = self._shown(stream.trail.cursor) if stream.trail.cursor else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from .ledger import Call
 from .model import JSON, Seen
@@ -28,6 +28,14 @@ class StreamKind(Enum):
     STANDALONE = auto()
     CARRIER = auto()
     """The GET stream that is a legacy session: every message of the server's comes on it."""
+
+
+@frozen(eq=False)
+class Behind:
+    """A cursor on disk does not pass `row` before the host has taken what was last delivered then."""
+
+    row: int
+    delivery: object
 
 
 @define(eq=False, repr=False)
@@ -94,6 +102,8 @@ class Stream:
     """Requests of the server's that the host has not answered: the number it knows them by, and their row."""
     undrained: int = 0
     drained_row: int = 0
+    behind: Behind | None = field(default=None, repr=False)
+    """Messages of this stream's that came on another one."""
     stored: bool = False
     """A cursor of this stream is in the store."""
     stored_rows: tuple[Seen, ...] = field(default=(), repr=False)

@@ -131,6 +131,11 @@ class Trail:
         self._adopt(event_id, data, carried, connection)
         return _NEXT
 
+    def adopted(self, event_id: str | None, connection: int) -> bool:
+        """Whether the newest row is this event, which another stream had received before."""
+        newest = self.rows[-1] if self.rows else None
+        return newest is not None and newest.event_id == event_id and newest.connection == connection
+
     def has_received(self, event_id: str | None) -> bool:
         """Whether this very stream holds an event with this ID that carried a message."""
         row = self.index.get(event_id) if event_id is not None else None

@@ -162,6 +162,25 @@ def test_an_event_that_a_replay_elsewhere_brought_first_is_still_the_cursor_of_i
     assert two.asked == "q"
 
 
+def test_nor_is_it_stored_as_that_before_the_host_has_taken_it(driver: Driver) -> None:
+    one, two = driver.call().stream_up("a1", "a2"), driver.call().stream_up()
+    one.resumed()
+    one.event("a2", one.progress(2))
+    driver.drain(99)
+    two.event("b1", two.progress(1))
+    one.event("b2", note("b2"))
+    one.event("b3", note("b3"))
+    for brought_first in ("b2", "b3"):
+        assert delivered(two.event(brought_first, note(brought_first))) == []
+    for taken in ("b1", "b2"):
+        of_two = [m for m in records(driver.drain(1), CursorMoved) if m.stream == str(two.stream)]
+        assert {m.rows[-1].event_id for m in of_two} <= {"b1"}, taken
+    driver.drain(1)
+    two.event("b4", two.progress(2))
+    (moved,) = records(driver.drain(1), CursorMoved)
+    assert [row.event_id for row in moved.rows][-2:] == ["b3", "b4"]
+
+
 def test_what_was_held_goes_before_the_witness_so_that_the_next_overlap_is_in_the_server_s_order(
     call: Peer,
 ) -> None:
