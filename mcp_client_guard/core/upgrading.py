@@ -132,7 +132,7 @@ class Upgrading(Notes):
         trial = stream.trial
         if not stream.on_socket or trial is None:
             super()._witness_overdue(stream)
-        elif not stream.answered:
+        elif stream.state is not StreamState.ON_TRIAL:
             self._socket_failed(stream, "no handshake within witness_timeout")
         elif trial.witness is not None:
             self._socket_failed(stream, "no first frame within witness_timeout")

@@ -179,6 +179,12 @@ def test_nor_is_it_stored_as_that_before_the_host_has_taken_it(driver: Driver) -
     two.event("b4", two.progress(2))
     (moved,) = records(driver.drain(1), CursorMoved)
     assert [row.event_id for row in moved.rows][-2:] == ["b3", "b4"]
+    one.event("b5", note("b5"))
+    driver.drain(1)
+    two.event("b5", note("b5"))
+    two.event("b6", [two.progress(3), two.progress(4)])
+    (moved,) = records(driver.drain(1), CursorMoved)
+    assert moved.rows[-1].event_id == "b5", "it was taken before it came here"
 
 
 def test_what_was_held_goes_before_the_witness_so_that_the_next_overlap_is_in_the_server_s_order(

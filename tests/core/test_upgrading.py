@@ -259,10 +259,13 @@ def test_silence_is_no_proof() -> None:
     assert not reports(actions, Discontinuity), "nothing says that anything is missing"
 
 
+@pytest.mark.parametrize("answer", ["none", "no socket"])
 @pytest.mark.parametrize("scheme", ["opaque", "contiguous"])
-def test_a_handshake_without_an_answer_is_given_up(scheme: str) -> None:
+def test_a_handshake_without_an_answer_is_given_up(scheme: str, answer: str) -> None:
     driver = driving(2 if scheme == "opaque" else 1, id_scheme=scheme)
     answered(driver)
+    if answer == "no socket":
+        driver.standalone.accept(events=False)
     actions = driver.elapse(TimerKind.WITNESS)
     assert refusals(actions) == [("no handshake within witness_timeout", False)]
     assert of(actions, Get)[0].last_event_id == "e1"
