@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import sys
+from asyncio import CancelledError
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> Exit:
         return _fail(failed)
     except GuardError as error:
         return _fail(Failed(Exit.NOT_EXECUTED, f"not executed: {type(error).__name__}: {error}"))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, CancelledError):  # the latter with Python 3.10: anyio's own runner
         return _fail(_interrupted(progress))
     return _tell(answer)
 
