@@ -16,7 +16,7 @@ from .aside import Aside
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
 from .inputs import Answered, Begun, BodyReceived, EventReceived, IdleElapsed, Refused, TooLarge
-from .ledger import Call, Refusal
+from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
 from .report import Disconnected, EndpointRefused, UnreadableDropped
@@ -49,6 +49,7 @@ class Carrying(Aside):
     """Carriers in a row that were lost before a session was open."""
     _pinged_at: float | None = field(default=None, init=False)
     """When the silent carrier's server was last asked for a byte."""
+    _ping_accepted: bool = field(default=False, init=False)
 
     # Opened, and ended.
 
@@ -237,16 +238,11 @@ class Carrying(Aside):
             super().idle(told)
         elif self._endpoint is None:
             return  # there is a timer for that
-        elif self._pinged_at is not None and told.since <= self._pinged_at and self._owes_answer():
+        elif self._pinged_at is not None and self._ping_accepted and told.since <= self._pinged_at:
             self._carrier_lost(stream, "no byte for max_idle, nor for a ping")
         else:
-            self._pinged_at = told.at
+            self._pinged_at, self._ping_accepted = told.at, False
             self.calls.probe()
-
-    def _owes_answer(self) -> bool:
-        """The server has taken a question that is answered at once, and the answer has not come."""
-        taken = [s.call for s in self._streams.values() if s.accepted and s.carrier == self._carrier]
-        return any(call is not None and call.is_prompt and call.in_flight for call in taken)
 
     def too_large(self, told: TooLarge) -> None:
         """The session goes on where it is known whose answer it is, which would meet the same limit again."""
@@ -331,6 +327,7 @@ class Carrying(Aside):
             self._give_up(stream, "the stream of its session was lost")
         else:
             stream.accepted = call.was_taken = True
+            self._ping_accepted = self._ping_accepted or call.own is Own.PING
 
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
         if not stream.legacy:

@@ -25,7 +25,6 @@ NEVER_SENT = " before it was sent"
 """Ends the reason of a cancelled call of which no byte has left."""
 _MAX_IN_DOUBT = 1024
 _ANSWER_MAY_COME = frozenset({Outcome.IN_DOUBT, Outcome.CANCELLED})
-_PROMPT = frozenset({"initialize", "server/discover", "ping", "tasks/get"})
 
 
 class Own(Enum):
@@ -139,11 +138,6 @@ class Call:
     @property
     def is_unsafe_call(self) -> bool:
         return self.method == "tools/call" and self.may_have_side_effects and self.own in (None, Own.HEIR)
-
-    @property
-    def is_prompt(self) -> bool:
-        """Any server answers it at once, and asking again does no harm: long silence means a dead connection."""
-        return self.method in _PROMPT or self.own in (Own.PING, Own.PROOF)
 
     @property
     def newest(self) -> Call:

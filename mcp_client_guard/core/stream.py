@@ -154,11 +154,6 @@ class Stream:
         return self.call is not None and not self.call.in_flight
 
     @property
-    def is_overdue(self) -> bool:
-        """Whether silence for `max_idle` means that nothing will come on this connection."""
-        return self.call.is_prompt if self.call is not None else not self.answered
-
-    @property
     def is_host_s(self) -> bool:
         """Opened by a request of the host's, and not by one of the guard's own."""
         return self.call is not None and self.call.own is None

@@ -169,13 +169,13 @@ class Streams(Upgrading):
         elif stream.trail.cursor is not None or stream.on_socket or stream.is_unwanted:
             self.out.append(Hangup(stream.connection))
             self._cut(stream, "no byte for max_idle", told.at, clean=False)
-        elif stream.is_overdue:
+        elif stream.stateless and stream.call is not None:
+            return  # closing it would cancel it, and there is no ping: TCP keepalive alone finds a dead peer
+        elif stream.answered or stream.kind is StreamKind.CALL:
+            self.calls.probe()
+        else:
             self.out.append(Hangup(stream.connection))
             self._cut(stream, "no answer for max_idle", told.at, clean=False)
-        elif stream.stateless:
-            return  # closing it would cancel it, and there is no ping: TCP keepalive alone finds a dead peer
-        else:
-            self.calls.probe()
 
     def timer(self, timer: Timer, at: float) -> None:
         stream = self.current(timer.stream, timer.connection)

@@ -705,22 +705,6 @@ def test_a_silent_carrier_is_asked_for_a_byte_and_lost_without_one(driver: Legac
     assert reports(actions, SessionLost)
 
 
-def test_a_carrier_that_stays_silent_when_asked_to_initialize_is_lost_too(driver: Legacy) -> None:
-    """Nothing else is sent before that is answered: a stall here would hold up every request."""
-    call = driver.call()
-    driver.takes(call)
-    driver.carrier.cut()
-    driver.serves()
-    silent_since = driver.now
-    assert driver.silent(silent_since) == [], "its POST has not been answered"
-    driver.takes(driver.sent("initialize"))
-    first = driver.carrier.connection
-    assert reports(driver.silent(silent_since), Disconnected)
-    assert driver.carrier.connection != first
-    driver.reopened()
-    assert state(driver) is SessionState.LIVE
-
-
 def test_any_byte_is_liveness(driver: Legacy) -> None:
     driver.silent(driver.now)
     driver.takes(driver.sent("ping"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Get, Hangup, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Get, Post, TimerKind
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.core.model import CallSent, CursorMoved, Outcome, SessionEnded, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
@@ -329,7 +329,7 @@ def test_an_answer_that_a_new_session_did_not_change_is_an_answer(driver: Driver
     assert not posted(actions)
 
 
-@pytest.mark.parametrize("how", ["timeout", "silence", "cut", "other status", "never written"])
+@pytest.mark.parametrize("how", ["timeout", "cut", "other status", "never written"])
 def test_a_ping_that_says_nothing_of_the_kind_leaves_the_session(how: str) -> None:
     driver = Driver(GuardPolicy(max_attempts=1)).opened()
     driver.call().refuse(400)
@@ -337,9 +337,6 @@ def test_a_ping_that_says_nothing_of_the_kind_leaves_the_session(how: str) -> No
     if how == "timeout":
         ping.accept(events=False)
         actions = driver.elapse(TimerKind.DEADLINE, ping.stream)
-    elif how == "silence":
-        actions = ping.idle()
-        assert Hangup(ping.connection) in actions
     elif how == "cut":
         actions = ping.cut()
     elif how == "never written":
@@ -484,26 +481,6 @@ def test_an_initialize_that_is_never_answered_releases_those_who_wait_for_it(dri
     assert state(driver) is SessionState.LOST
     assert waiting.host_id in [m["id"] for m in delivered(actions)]
     assert all("no answer in time" in m["error"]["message"] for m in delivered(actions))
-
-
-@pytest.mark.parametrize("answered", [False, True])
-def test_an_initialize_without_a_byte_for_max_idle_is_tried_again(driver: Driver, answered: bool) -> None:
-    """All that is sent waits for it, and a dead connection would hold that up to its deadline."""
-    call = driver.call()
-    call.refuse(404)
-    opening = driver.sent("initialize")
-    if answered:
-        opening.accept()
-    actions = opening.idle()
-    assert Hangup(opening.connection) in actions
-    assert methods(actions) == ["initialize"]
-    assert methods(driver.reopened())[-1] == "tools/call"
-    assert driver.sent("tools/call").order.message["params"]["name"] == "charge"
-
-
-def test_the_host_s_own_initialize_too() -> None:
-    opening = Driver().request("initialize", {"protocolVersion": "2025-11-25"})
-    assert methods(opening.idle()) == ["initialize"]
 
 
 @pytest.mark.parametrize("status", [401, 403])

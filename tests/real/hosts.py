@@ -20,8 +20,9 @@ SDK = "sdk2" if hasattr(mcp, "Client") else "sdk1"
 POLICY = GuardPolicy(recheck=0.25, resend={"*": "never"})
 """A wait short enough for thousands of cases, and nothing sent twice by consent: each execution counts, also of a
 tool that is read-only. Everything else as users get it."""
-STALL_POLICY = evolve(POLICY, max_idle=1.0, call_deadline=30.0)
-"""Where the wire stalls: `max_idle` finds it if the stream holds a cursor, else the deadline does."""
+STALL_POLICY = evolve(POLICY, max_idle=1.0, call_deadline=40.0)
+"""Where the wire stalls: `max_idle` finds it if the stream holds a cursor, else the deadline does. A stall under
+the guard's own `initialize` is found after 30 s, for which the request that waits for it has time left."""
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 CallTool = Callable[[str, dict[str, Any], Progress], Awaitable[Any]]

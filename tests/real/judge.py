@@ -16,7 +16,7 @@ from .cases import STEPS, Case
 from .hosts import POLICY, SDK, STALL_POLICY, calling
 from .peers import path_of
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 """Seconds for one case, from connecting to closing. Reaching it is a failure: something hangs."""
 
 SERVER_DROP = "server drop"

@@ -409,26 +409,6 @@ async def test_half_open_is_found_by_a_ping_and_a_heartbeat_is_life(playing: Pla
             assert await host.call(n=2) == Answer("done")
 
 
-async def test_a_new_session_whose_stream_is_half_open_is_found_too(playing: Playing) -> None:
-    class Stalled(LegacyMcp):
-        async def answer(self, request: Request) -> None:
-            carrier = self.carrier_of(request)
-            assert carrier is not None
-            if carrier.name != "s2":
-                await super().answer(request)
-
-        async def call(self, request: Request, carrier: Carrier) -> None:
-            if carrier.name == "s1":
-                await carrier.end(How.RST)
-            else:
-                await super().call(request, carrier)
-
-    async with playing(Stalled(), policy={"max_idle": 0.5}) as (_, host):
-        assert (await host.call()).doubt is not None
-        assert await host.call(n=2) == Answer("done")
-        assert len(host.of(SessionLost)) == 1
-
-
 async def test_what_waits_on_one_stream_has_its_outcome_together_and_nothing_is_mixed_up(playing: Playing) -> None:
     """20 calls in flight, one cut: one `initialize`."""
 

@@ -34,7 +34,6 @@ from mcp_client_guard.testing import (
     http_response,
     in_turn,
     sse_event,
-    sse_head,
     sse_response,
     tool_result,
 )
@@ -102,28 +101,6 @@ async def know_tools(host: PlainHost | SdkHost) -> None:
     lost before is another matter."""
     if isinstance(host, PlainHost):
         await host.request("tools/list", {})
-
-
-@pytest.mark.parametrize("answered", [True, False])
-async def test_a_connection_that_is_dead_when_a_session_is_opened_again_is_found(
-    playing: Playing, answered: bool
-) -> None:
-    class Stalls(Sessions):
-        async def initialize(self, request: Request, reply: Reply) -> None:
-            if len(self.opened) == 1 and not self.stalled:
-                self.stalled = True
-                await reply.play(*([sse_head()] if answered else []), How.STALL)
-            else:
-                await super().initialize(request, reply)
-
-        stalled = False
-
-    mcp = Stalls(refuse(404))
-    async with playing(mcp, policy={"max_idle": 0.5}) as (_, host):
-        mcp.forget()
-        assert not (await host.call(n=1)).is_error
-        assert mcp.stalled
-    assert mcp.ran == {"charge 1": 1}
 
 
 def initializes(server: FakeServer) -> int:
