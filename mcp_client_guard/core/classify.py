@@ -165,7 +165,7 @@ def ends_legacy(status: int) -> bool:
 
 
 def _is_result(body: Any) -> bool:
-    return isinstance(body, dict) and is_message(body) and "result" in body
+    return isinstance(body, dict) and is_message(body) and body.get("result") is not None
 
 
 def _rule_on_answer(body: Any, word: SessionWord) -> Ruling:

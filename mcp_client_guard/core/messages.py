@@ -12,27 +12,34 @@ _PARAMS = (dict, type(None))
 def messages_of(body: Any) -> tuple[JSON, ...]:
     """The messages in a parsed body: one, or those of a batch (2025-03-26). Anything else carries none."""
     if isinstance(body, dict):
-        return (body,) if is_message(body) else ()
+        return (_without_nulls(body),) if is_message(body) else ()
     if isinstance(body, list):
-        return tuple(part for part in body if isinstance(part, dict) and is_message(part))
+        return tuple(_without_nulls(part) for part in body if isinstance(part, dict) and is_message(part))
     return ()
 
 
 def is_message(body: JSON) -> bool:
-    """Whether this is a well-formed request, notification, result or error."""
+    """Whether this is a well-formed request, notification, result or error; a member that is null is none."""
     if body.get("jsonrpc") != "2.0":
         return False
-    method = body.get("method")
+    get = body.get
+    method = get("method")
     if method is not None:
-        return (
-            isinstance(method, str)
-            and isinstance(body.get("params"), _PARAMS)
-            and ("id" not in body or _is_id(body["id"]))
-        )
-    if "result" in body:
-        return isinstance(body["result"], dict)
-    error = body.get("error")
+        id = get("id")
+        return isinstance(method, str) and isinstance(get("params"), _PARAMS) and (id is None or _is_id(id))
+    result = get("result")
+    if result is not None:
+        return isinstance(result, dict)
+    error = get("error")
     return isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
+
+
+def _without_nulls(message: JSON) -> JSON:
+    """Some serialisers write out what is not there, and the SDK takes that; all of ours looks at what is there."""
+    if None not in message.values():
+        return message
+    # To whom an error belongs may be unknown (JSON-RPC 2.0, 5).
+    return {k: v for k, v in message.items() if v is not None or (k == "id" and message.get("method") is None)}
 
 
 def _is_id(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import BUSY, LOCKED, Ran, SessionWord, code_of, ends_legacy, is_modern, knows_no_session, rule_on
+from .classify import BUSY, LOCKED, Ran, SessionWord, ends_legacy, is_modern, knows_no_session, rule_on
 from .detecting import Detecting
 from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
@@ -213,8 +213,9 @@ class Recovery(Detecting):
         if not call.in_flight or refusal is None:
             return
         call.troubled = call.suspected = False
-        if refusal.status == 200 and code_of(refusal.body) is not None:
-            self.settle_answer(call, refusal.body)
+        messages = messages_of(refusal.body) if refusal.status == 200 else ()
+        if messages:
+            self.settle_answer(call, messages[0])
         elif refusal.status == 200 and not may_wait:
             self._tell_in_doubt(call, suspect.reason)
         elif refusal.status == 200:

@@ -362,3 +362,14 @@ def test_a_call_that_was_taken_may_have_run_whatever_it_says() -> None:
     actions = call.event(None, {"jsonrpc": "2.0", "id": call.stream, "error": {"code": 1, "message": "expired"}})
     assert outcomes(actions) == [Outcome.IN_DOUBT]
     assert methods(actions) == ["initialize"]
+
+
+@pytest.mark.parametrize("error", [{"code": -32001}, {"code": -32001, "message": None}])
+def test_what_no_host_can_read_is_no_answer_where_the_session_lives(driver: Driver, error: JSON) -> None:
+    """Its code alone would have it taken for the word of a lost session, and then for the answer."""
+    call = driver.call()
+    call.accept(events=False)
+    call.body({"jsonrpc": "2.0", "id": call.stream, "error": error})
+    actions = driver.sent("ping").answer({})
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert state(driver) is SessionState.LIVE

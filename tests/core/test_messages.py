@@ -18,12 +18,10 @@ ERROR = {"code": -1, "message": "no"}
     [
         {**V, "method": "m"},
         {**V, "method": "m", "params": {}},
-        {**V, "method": "m", "params": None},
         {**V, "method": "m", "id": 1},
         {**V, "method": "m", "id": "a"},
         {**V, "id": 1, "result": {}},
         {**V, "id": None, "error": ERROR},
-        {**V, "id": 1, "method": None, "result": {}},
     ],
 )
 def test_well_formed_requests_notifications_results_and_errors_are_messages(body: Any) -> None:
@@ -38,7 +36,6 @@ def test_well_formed_requests_notifications_results_and_errors_are_messages(body
         {"jsonrpc": "1.0", "method": "m"},
         {**V, "method": 7},
         {**V, "method": "m", "params": [1]},
-        {**V, "method": "m", "id": None},
         {**V, "method": "m", "id": True},
         {**V, "method": "m", "id": 1.5},
         {**V, "id": 1},
@@ -46,6 +43,7 @@ def test_well_formed_requests_notifications_results_and_errors_are_messages(body
         {**V, "id": 1, "error": "no"},
         {**V, "id": 1, "error": {"code": "x", "message": "no"}},
         {**V, "id": 1, "error": {"code": 1}},
+        {**V, "id": 1, "result": None},
         None,
         "text",
         7,
@@ -55,6 +53,25 @@ def test_well_formed_requests_notifications_results_and_errors_are_messages(body
 )
 def test_anything_else_carries_no_message(body: Any) -> None:
     assert messages_of(body) == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        ({**V, "method": "m", "params": None}, {**V, "method": "m"}),
+        ({**V, "method": "m", "id": None}, {**V, "method": "m"}),
+        ({**V, "method": "m", "result": None, "error": None, "id": 1}, {**V, "method": "m", "id": 1}),
+        (
+            {**V, "id": 1, "method": None, "params": None, "error": None, "result": {}},
+            {**V, "id": 1, "result": {}},
+        ),
+        ({**V, "id": 1, "result": None, "error": ERROR}, {**V, "id": 1, "error": ERROR}),
+        ({**V, "id": None, "method": None, "error": ERROR}, {**V, "id": None, "error": ERROR}),
+    ],
+)
+def test_what_is_null_is_not_there(body: Any, read: Any) -> None:
+    assert messages_of(body) == (read,)
+    assert messages_of([body, body]) == (read, read)
 
 
 def test_a_batch_carries_its_well_formed_parts() -> None:

@@ -97,6 +97,10 @@ async def by_json_without_a_content_type(call: Request, reply: Reply) -> None:
     await reply.play(http_response(body=json.dumps(tool_result(call.rpc_id, "done")).encode()))
 
 
+async def with_what_is_not_there_as_null(call: Request, reply: Reply) -> None:
+    await reply.json({**tool_result(call.rpc_id, "done"), "method": None, "params": None, "error": None})
+
+
 GOOD = [
     by_json,
     by_sse_of_known_length,
@@ -110,6 +114,7 @@ GOOD = [
     with_its_id_as_text,
     by_json_with_status_202,
     by_json_without_a_content_type,
+    with_what_is_not_there_as_null,
 ]
 
 
@@ -156,6 +161,14 @@ async def both_unusable(call: Request, reply: Reply) -> None:
     await reply.json({"jsonrpc": "2.0", "id": call.rpc_id, "result": "text"})
 
 
+async def an_error_that_is_no_message(call: Request, reply: Reply) -> None:
+    await reply.json({"error": {"code": 403, "message": "quota", "status": "PERMISSION_DENIED"}})
+
+
+async def an_error_without_words(call: Request, reply: Reply) -> None:
+    await reply.json({"jsonrpc": "2.0", "id": call.rpc_id, "error": {"code": -32000, "message": None}})
+
+
 WRONG = {
     "202-to-a-request": whole(202),
     "204": whole(204),
@@ -171,6 +184,8 @@ WRONG = {
     "an answer without an id": an_answer_without_an_id,
     "neither result nor error": neither_result_nor_error,
     "both unusable": both_unusable,
+    "an error that is no message": an_error_that_is_no_message,
+    "an error without words": an_error_without_words,
 }
 
 
