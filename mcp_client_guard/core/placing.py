@@ -35,6 +35,8 @@ class Placing(Registry):
             self._place_empty(stream, event, placement)
         elif event.name == "message":
             self._take_all(stream, event, messages)
+        else:
+            self.out.append(Report(UnreadableDropped(stream.name, "an event with a name of its own")))
 
     def _placement(self, stream: Stream, event: EventReceived, carried: bool) -> Placement:
         event_id, trail = event.event_id, stream.trail

@@ -89,7 +89,7 @@ class OrphanDropped:
 
 @frozen
 class UnreadableDropped:
-    """An event that is not a JSON-RPC message. Not delivered."""
+    """An event that is not a JSON-RPC message, or is not named `message`, as MCP's are. Not delivered."""
 
     stream: str
     why: str

@@ -273,7 +273,9 @@ def test_what_is_not_json_is_reported_and_not_delivered(call: Peer) -> None:
 
 
 def test_an_event_of_another_name_is_not_delivered_but_moves_the_cursor(call: Peer) -> None:
-    assert delivered(call.event("e3", note("x"), name="ping")) == []
+    actions = call.event("e3", note("x"), name="ping")
+    assert delivered(actions) == []
+    assert reports(actions, UnreadableDropped), "it is a message, and nobody hears it"
     assert delivered(call.event("e4", b"x", name="ping")) == []
     call.cut()
     assert call.asked == "e2"
