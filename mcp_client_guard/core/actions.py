@@ -74,7 +74,7 @@ class Post:
     for_request: bool = True
     """Not for a notification, nor for the host's answer to the server."""
     lasts: bool = False
-    """Its answer is a stream that lasts for as long as the host wants it: a subscription."""
+    """Its answer is long in coming and holds nothing of the host's up: a subscription, or what a task gives."""
     target: str | None = field(default=None, repr=False)
     """Where to, if not to the endpoint itself: of the same origin, and a credential."""
 
@@ -90,6 +90,8 @@ class Get:
     last_event_id: str | None = field(default=None, repr=False)
     for_request: bool = True
     """Not for the standalone stream."""
+    lasts: bool = False
+    """As in `Post`."""
 
 
 @frozen

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Deliver, Get, Hangup, Post, Report, Save, Timer, TimerKind
 from .inputs import EventReceived
-from .ledger import Call
+from .ledger import Call, Own
 from .listening import is_listen
 from .model import JSON, CursorDropped, CursorMoved, Seen, fingerprint
 from .policy import GuardPolicy
@@ -18,6 +18,7 @@ from .report import Discontinuity, DuplicateDropped, MaybeRedelivered
 from .session import Session
 from .state import StreamState, StreamStep
 from .stream import STANDALONE, Behind, Stream, StreamKind
+from .tasks import RESULT
 from .trail import Index, Trail
 from .trial import Trial
 
@@ -230,7 +231,7 @@ class Registry:
                 stream.headers,
                 delay,
                 for_request=call is not None,
-                lasts=call is not None and is_listen(call),
+                lasts=_lasts(call),
                 target=stream.target,
             )
         )
@@ -249,7 +250,8 @@ class Registry:
             stream.trail.expect_after(point.last_event_id)
             stream.trial = Trial(stream.trail, point.last_event_id, point.witness, stream.after_silence)
         last = point.last_event_id if point else None
-        self.out.append(Get(stream.number, stream.connection, headers, delay, last, stream.call is not None))
+        for_request, lasts = stream.call is not None, _lasts(stream.call)
+        self.out.append(Get(stream.number, stream.connection, headers, delay, last, for_request, lasts))
 
     def _get_headers(self, stream: Stream) -> dict[str, str]:
         if stream.method != "initialize":
@@ -357,3 +359,8 @@ class Registry:
 
     def _shown(self, event_id: str | None) -> str:
         return fingerprint(event_id, self.session.salt)
+
+
+def _lasts(call: Call | None) -> bool:
+    """Whether its answer is long in coming and holds nothing of the host's up."""
+    return call is not None and (is_listen(call) or (call.own is Own.TASK and call.method == RESULT))

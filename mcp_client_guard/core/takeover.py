@@ -17,7 +17,7 @@ from .own import OwnRequests
 from .report import SessionLost
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
-from .tasks import UNKNOWN_TASK, Task, poll_seconds, task_of, told_of
+from .tasks import RESULT, STATUS, UNKNOWN_TASK, Fetch, Task, poll_seconds, task_of, told_of
 
 _STANDALONE = "standalone"
 _KEPT_TASKS = 1024
@@ -267,20 +267,27 @@ class TakeOver(OwnRequests):
     def ask_task(self, wire_id: int) -> None:
         """Ask for the task of this heir, unless a question is out already."""
         task, asking, like = self._tasks.get(wire_id), self._asking.get(wire_id), self.stateless_like
-        if (
-            task is None
-            or (like is None and self.session.state is not SessionState.LIVE)
-            or (asking is not None and asking.in_flight)
-        ):
-            return
-        method, params = task.question()
-        self._asking[wire_id] = self._send_own(Own.TASK, method, params, ticket=wire_id, like=like)
+        may_ask = like is not None or self.session.state is SessionState.LIVE
+        if task is not None and may_ask and (asking is None or not asking.in_flight):
+            params = {"taskId": task.task_id}
+            self._asking[wire_id] = self._send_own(Own.TASK, STATUS, params, ticket=wire_id, like=like)
+
+    def _fetches(self, wire_id: int, task: Task, how: Fetch) -> bool:
+        """Ask for the result of an ended task; of those that wait for the host, of one at a time: the question
+        keeps its connection until then, and a caller's client has few."""
+        fetched = [asking for asking in self._asking.values() if asking.method == RESULT and asking.in_flight]
+        if (how is Fetch.BLOCKING and fetched) or self.session.state is not SessionState.LIVE:
+            return False
+        self._asking[wire_id] = self._send_own(Own.TASK, RESULT, {"taskId": task.task_id}, ticket=wire_id)
+        return True
 
     def _task_answered(self, question: Call, message: JSON) -> None:
         call, task = self.ledger.by_first(question.ticket), self._tasks.get(question.ticket)
         if call is None or task is None:
             return
-        told = told_of(task, message)
+        told = told_of(task, question.method, message)
+        if told.fetch is not None and self._fetches(call.wire_id, task, told.fetch):
+            return
         # A server that may not speak this revision at all has not said that it knows no such task.
         is_known = self.session.needs_none or self.session.state is SessionState.LIVE
         if told.answer is None and not (told.why_none and is_known):

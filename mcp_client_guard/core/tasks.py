@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
+
 from attrs import field, frozen
 
 from .classify import code_of, is_suspect_answer
 from .model import JSON
 
+STATUS, RESULT = "tasks/get", "tasks/result"
 _TERMINAL = frozenset({"completed", "failed", "cancelled"})
 UNKNOWN_TASK = -32602
 _METHOD_NOT_FOUND = -32601
@@ -23,10 +26,6 @@ class Task:
     is_extension: bool
     """Of the 2026 extension, which gives the result with `tasks/get`; else of 2025-11-25."""
 
-    def question(self) -> tuple[str, JSON]:
-        """What to ask for its result. `tasks/result` blocks until there is one; `tasks/get` is polled."""
-        return ("tasks/get" if self.is_extension else "tasks/result"), {"taskId": self.task_id}
-
 
 def task_of(message: JSON) -> Task | None:
     """The task in the answer to a `tools/call`, if it was taken as one."""
@@ -39,6 +38,15 @@ def task_of(message: JSON) -> Task | None:
     return Task(task_id, is_extension) if isinstance(task_id, str) else None
 
 
+class Fetch(Enum):
+    AT_ONCE = auto()
+    BLOCKING = auto()
+    """It waits for the host, and asks it for something on the stream of that request alone."""
+
+
+_FETCH = {**dict.fromkeys(_TERMINAL, Fetch.AT_ONCE), "input_required": Fetch.BLOCKING}
+
+
 @frozen
 class Told:
     """What an answer about a task says of the call."""
@@ -47,23 +55,29 @@ class Told:
     """The answer to the call itself."""
     why_none: str = ""
     """Why there will be none; empty while it may still come."""
+    fetch: Fetch | None = None
+    """Whether the answer is to be had by `tasks/result`, which blocks for as long as there is none."""
 
 
-def told_of(task: Task, message: JSON) -> Told:
-    """What the server says of a task that was asked for."""
+def told_of(task: Task, method: str, message: JSON) -> Told:
+    """What the server says of a task that was asked for by this method."""
     if code_of(message) == UNKNOWN_TASK:
         return Told(why_none="the server does not know its task any more")
     if is_suspect_answer(message):
         return Told(why_none="asking for its task drew an error that may mean a lost session")
-    if not task.is_extension and code_of(message) == _METHOD_NOT_FOUND:
-        return Told(why_none="the server knows no tasks any more")
     if not task.is_extension and code_of(message) == _INTERNAL_ERROR:
         return Told()  # of the question, or of the task: the next answer shows
-    if not task.is_extension:
+    if method == RESULT and code_of(message) == _METHOD_NOT_FOUND:
+        return Told(why_none="the server knows no tasks any more")
+    if method == RESULT:
         return Told(message)
+    if not task.is_extension and code_of(message) == _METHOD_NOT_FOUND:
+        return Told(fetch=Fetch.BLOCKING)  # it may know the other one
     result = message.get("result")
     if not isinstance(result, dict):
         return Told(why_none=f"asking for its task drew the error {code_of(message)}")
+    if not task.is_extension:
+        return Told(fetch=_FETCH.get(str(result.get("status"))))
     if result.get("status") not in _TERMINAL:
         return Told()
     outcome = {k: result[k] for k in ("result", "error") if isinstance(result.get(k), dict)}
@@ -75,7 +89,8 @@ def told_of(task: Task, message: JSON) -> Told:
 def poll_seconds(message: JSON) -> float:
     """How long the server wants us to wait before the next `tasks/get`."""
     result = message.get("result")
-    wait = result.get("pollIntervalMs") if isinstance(result, dict) else None
+    result = result if isinstance(result, dict) else {}
+    wait = result.get("pollIntervalMs", result.get("pollInterval"))
     if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not wait > 0:
         return _POLL
     return min(wait / 1000, _LONGEST_POLL)
@@ -83,12 +98,12 @@ def poll_seconds(message: JSON) -> float:
 
 def ends_task(method: str, message: JSON) -> bool:
     """Whether nothing more is to be had of a task once the host has taken this answer about it."""
-    if method == "tasks/result":
+    if method == RESULT:
         return True
-    if method == "tasks/get" and code_of(message) == UNKNOWN_TASK:
+    if method == STATUS and code_of(message) == UNKNOWN_TASK:
         return True
     result = message.get("result")
-    if method not in ("tasks/get", "tasks/cancel") or not isinstance(result, dict):
+    if method not in (STATUS, "tasks/cancel") or not isinstance(result, dict):
         return False
     # The `tasks/get` of 2025-11-25 tells the status only: what the call gave is still to be had.
     has_outcome = result.get("status") in _TERMINAL and ("result" in result or "error" in result)

@@ -19,7 +19,7 @@ class Room:
     seconds: float
     """For which a request waits: nothing else bounds one that has no row yet."""
     under_way: Callable[[], tuple[int, int]]
-    """Requests that an answer ends, and subscriptions, which last for as long as the host wants them."""
+    """Requests that an answer ends, and those that last: subscriptions, and who waits for a task's result."""
     _freed: anyio.Event | None = field(default=None, init=False)
 
     async def take(self, *, lasts: bool) -> bool:

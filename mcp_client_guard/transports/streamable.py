@@ -127,7 +127,7 @@ class StreamableHttp:
     def _under_way(self) -> tuple[int, int]:
         # One that was hung up is free as soon as its task runs.
         orders = [each.order for each in self._exchanges.values() if not each.scope.cancel_called]
-        lasting = sum(isinstance(order, Post) and order.lasts for order in orders)
+        lasting = sum(isinstance(order, (Post, Get)) and order.lasts for order in orders)
         return self.machine.queued + sum(order.for_request for order in orders) - lasting, lasting
 
     async def close(self) -> None:

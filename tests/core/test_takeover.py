@@ -638,10 +638,11 @@ def test_the_tasks_of_every_slot_are_asked_for() -> None:
     assert settled == []
     new = process.killed().connect()
     prove(new)
-    asked = [p for p in of(new.log, Post) if p.message["method"] == "tasks/result"]
+    asked = [p for p in of(new.log, Post) if p.message["method"] == "tasks/get"]
     assert sorted(p.message["params"]["taskId"] for p in asked) == ["t1", "t2"]
     for question in asked:
-        new.peer(question.stream).answer({"content": []})
+        new.peer(question.stream).answer({"status": "completed"})
+        new.sent("tasks/result").answer({"content": []})
     rows = [call for call in new.process.disk.calls.values() if call.tool == "charge"]
     assert [(row.slot, row.outcome, row.task_open) for row in rows] == [
         (1, Outcome.RECOVERED, False),

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import model, takeover
-from mcp_client_guard.core.actions import Action, Ask, Deliver, Post, Save, Timer, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, Deliver, Get, Post, Save, Timer, TimerKind
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
-from mcp_client_guard.core.tasks import Task, Told, ends_task, poll_seconds, task_of, told_of
+from mcp_client_guard.core.tasks import Fetch, Task, Told, ends_task, poll_seconds, task_of, told_of
 from mcp_client_guard.core.verdicts import Resolve
 from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records
 from tests.core.scenes import Connection, Process, prove
@@ -51,7 +51,13 @@ def heir(result: JSON) -> tuple[Connection, Peer]:
     task_made(one, result)
     two = one.process.killed().connect()
     prove(two)
-    return two, two.sent("tasks/get" if result is EXTENSION else "tasks/result")
+    return two, two.sent("tasks/get")
+
+
+def fetched(two: Connection) -> Peer:
+    """The task of 2025-11-25 has ended, and its result is asked for."""
+    two.sent("tasks/get").answer({"taskId": "t1", "status": "completed"})
+    return two.sent("tasks/result")
 
 
 # What is said.
@@ -76,6 +82,7 @@ def test_a_task_is_recognised_in_the_answer_to_a_call(message: JSON, task: Task 
     ("message", "seconds"),
     [
         (answer({"pollIntervalMs": 2500}), 2.5),
+        (answer({"pollInterval": 2500}), 2.5),
         (answer({"pollIntervalMs": 10**9}), 60.0),
         (answer({"pollIntervalMs": 0}), 1.0),
         (answer({"pollIntervalMs": float("nan")}), 1.0),
@@ -105,15 +112,36 @@ def test_polling_keeps_the_pace_that_the_server_asks_for(message: JSON, seconds:
     ],
 )
 def test_what_tasks_get_of_the_extension_says(message: JSON, told: Told) -> None:
-    assert told_of(Task("t1", True), message) == told
+    assert told_of(Task("t1", True), "tasks/get", message) == told
 
 
 def test_tasks_result_gives_what_the_call_would_have_given() -> None:
-    assert told_of(Task("t1", False), answer(OUTCOME)) == Told(answer(OUTCOME))
-    assert told_of(Task("t1", False), error(-32000 - 99)) == Told(error(-32000 - 99))
-    assert told_of(Task("t1", False), error(-32603)) == Told(), "of the question, or of the task: ask again"
-    assert told_of(Task("t1", False), error(-32601)).why_none
-    assert told_of(Task("t1", False), error(-32602)).answer is None
+    assert told_of(Task("t1", False), "tasks/result", answer(OUTCOME)) == Told(answer(OUTCOME))
+    assert told_of(Task("t1", False), "tasks/result", error(-32000 - 99)) == Told(error(-32000 - 99))
+    assert told_of(Task("t1", False), "tasks/result", error(-32603)) == Told(), (
+        "of the question, or of the task: ask again"
+    )
+    assert told_of(Task("t1", False), "tasks/result", error(-32601)).why_none
+    assert told_of(Task("t1", False), "tasks/result", error(-32602)).answer is None
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (answer({"status": "working"}), Told()),
+        (answer({"status": "input_required"}), Told(fetch=Fetch.BLOCKING)),
+        (answer({"status": "completed"}), Told(fetch=Fetch.AT_ONCE)),
+        (answer({"status": "failed"}), Told(fetch=Fetch.AT_ONCE)),
+        (answer({"status": "cancelled"}), Told(fetch=Fetch.AT_ONCE)),
+        (answer({"status": ["odd"]}), Told()),
+        (error(-32601), Told(fetch=Fetch.BLOCKING)),
+        (error(-32603), Told()),
+        (error(-32602), Told(why_none="the server does not know its task any more")),
+        (error(-32099), Told(why_none="asking for its task drew the error -32099")),
+    ],
+)
+def test_what_tasks_get_of_2025_says_is_when_to_ask_for_the_result(message: JSON, told: Told) -> None:
+    assert told_of(Task("t1", False), "tasks/get", message) == told
 
 
 @pytest.mark.parametrize(
@@ -211,7 +239,13 @@ def test_the_next_process_asks_for_the_result() -> None:
     two, asked = heir(OLD)
     assert isinstance(asked.order, Post)
     assert asked.order.message["params"] == {"taskId": "t1"}
-    actions = asked.answer(OUTCOME)
+    assert not of(asked.answer({"taskId": "t1", "status": "working", "pollInterval": 2000}), Post)
+    assert two.timers[Timer(TimerKind.PACE, two.process.disk.call.wire_id)] - two.now == 2.0
+    two.elapse(TimerKind.PACE)
+    result = fetched(two)
+    assert isinstance(result.order, Post)
+    assert result.order.message["params"] == {"taskId": "t1"}
+    actions = result.answer(OUTCOME)
     assert outcomes(actions) == [Outcome.RECOVERED]
     assert not delivered(actions)
     call = two.process.disk.call
@@ -251,9 +285,8 @@ def test_a_question_that_comes_to_nothing_is_asked_again(how: str) -> None:
     else:
         two.elapse(TimerKind.DEADLINE, asked.stream)
     two.elapse(TimerKind.PACE)
-    asked = two.sent("tasks/result")
-    assert asked.stream != before
-    assert outcomes(asked.answer(OUTCOME)) == [Outcome.RECOVERED]
+    assert two.sent("tasks/get").stream != before
+    assert outcomes(fetched(two).answer(OUTCOME)) == [Outcome.RECOVERED]
 
 
 def test_a_session_lost_while_a_question_is_out_means_one_more_question() -> None:
@@ -261,11 +294,11 @@ def test_a_session_lost_while_a_question_is_out_means_one_more_question() -> Non
     two.call("other").refuse(404)
     assert len(of(two.log, Post)) == len({p.connection for p in of(two.log, Post)})
     two.reinitialized()
-    again = two.sent("tasks/result")
-    posts = [p for p in of(two.log, Post) if p.message.get("method") == "tasks/result"]
+    again = two.sent("tasks/get")
+    posts = [p for p in of(two.log, Post) if p.message.get("method") == "tasks/get"]
     if again.stream == asked.stream:  # the first is still being answered
         assert len(posts) == 1
-    assert outcomes(again.answer(OUTCOME)) == [Outcome.RECOVERED]
+    assert outcomes(fetched(two).answer(OUTCOME)) == [Outcome.RECOVERED]
     assert len(posts) <= 2
 
 
@@ -273,9 +306,9 @@ def test_a_session_lost_by_the_question_itself_means_one_more_question() -> None
     two, asked = heir(OLD)
     asked.refuse(404)
     two.reinitialized()
-    again = two.sent("tasks/result")
+    again = two.sent("tasks/get")
     assert again.stream != asked.stream
-    assert outcomes(again.answer(OUTCOME)) == [Outcome.RECOVERED]
+    assert outcomes(fetched(two).answer(OUTCOME)) == [Outcome.RECOVERED]
     assert not [t for t in two.timers if t.kind is TimerKind.PACE]
 
 
@@ -290,7 +323,7 @@ def test_a_task_is_asked_for_under_a_new_session_when_the_old_one_is_gone() -> N
     assert answered["id"] == sent.host_id
     two.notify("notifications/initialized")
     two.sent("notifications/initialized").accept(status=202, events=False)
-    assert outcomes(two.sent("tasks/result").answer(OUTCOME)) == [Outcome.RECOVERED]
+    assert outcomes(fetched(two).answer(OUTCOME)) == [Outcome.RECOVERED]
 
 
 def test_a_task_asked_for_to_the_deadline_stays_open_for_the_next_process() -> None:
@@ -299,10 +332,10 @@ def test_a_task_asked_for_to_the_deadline_stays_open_for_the_next_process() -> N
     assert outcomes(two.elapse(TimerKind.DEADLINE, call.wire_id)) == [Outcome.IN_DOUBT]
     assert two.process.disk.call.task_open
     assert two.machine.heirs_open == 0
-    assert outcomes(asked.answer(OUTCOME)) == []
+    assert outcomes(asked.answer({"taskId": "t1", "status": "completed"})) == []
     three = two.process.killed().connect()
     prove(three)
-    assert outcomes(three.sent("tasks/result").answer(OUTCOME)) == [Outcome.RECOVERED]
+    assert outcomes(fetched(three).answer(OUTCOME)) == [Outcome.RECOVERED]
 
 
 def test_a_replayed_answer_that_is_a_task_is_asked_for_in_its_turn() -> None:
@@ -318,14 +351,48 @@ def test_a_replayed_answer_that_is_a_task_is_asked_for_in_its_turn() -> None:
     actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, call.stream) else []
     assert records(actions, TaskCreated)
     assert outcomes(actions) == []
-    assert outcomes(two.sent("tasks/result").answer(OUTCOME)) == [Outcome.RECOVERED]
+    assert outcomes(fetched(two).answer(OUTCOME)) == [Outcome.RECOVERED]
+
+
+def test_of_tasks_that_wait_for_the_host_one_is_asked_for_at_a_time_and_holds_no_call_up() -> None:
+    """`tasks/result` keeps its connection until there is one, and a client of the caller's has few."""
+    one = opened()
+    calls = [one.call(n=number) for number in (1, 2)]
+    for number, call in enumerate(calls):
+        call.answer({"task": {"taskId": f"t{number}", "status": "working"}})
+    two = one.process.killed().connect()
+    prove(two)
+    asked = [p for p in of(two.log, Post) if p.message.get("method") == "tasks/get"]
+    for question in asked:
+        two.peer(question.stream).answer({"status": "input_required"})
+    (fetch,) = [p for p in of(two.log, Post) if p.message.get("method") == "tasks/result"]
+    assert fetch.lasts
+    assert fetch.message["params"] == {"taskId": "t0"}
+    first = two.peer(fetch.stream).stream_up("e1")
+    first.cut()
+    assert isinstance(first.order, Get)
+    assert first.order.lasts
+    first.accept()
+    first.event("e1", first.progress(1))
+    assert outcomes(first.event("e2", first.result(OUTCOME))) == [Outcome.RECOVERED]
+    two.elapse(TimerKind.PACE)
+    two.sent("tasks/get").answer({"status": "input_required"})
+    assert two.sent("tasks/result").order.message["params"] == {"taskId": "t1"}
+
+
+def test_a_task_that_has_ended_while_its_session_was_lost_is_asked_for_in_the_next_one() -> None:
+    two, asked = heir(OLD)
+    two.call("other").refuse(404)
+    assert not [p for p in of(asked.answer({"status": "completed"}), Post) if "tasks" in p.message["method"]]
+    two.reinitialized()
+    assert outcomes(fetched(two).answer(OUTCOME)) == [Outcome.RECOVERED]
 
 
 def test_a_repeat_joined_to_a_task_gets_its_outcome() -> None:
-    two, asked = heir(OLD)
+    two, _ = heir(OLD)
     again = two.call()
     assert not of(again.actions, Post)
-    (answered,) = delivered(asked.answer(OUTCOME))
+    (answered,) = delivered(fetched(two).answer(OUTCOME))
     assert answered == {"jsonrpc": "2.0", "id": again.host_id, "result": OUTCOME}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,14 +13,15 @@ import pytest
 from mcp import ClientSession
 from mcp.client import streamable_http as theirs
 
-from mcp_client_guard import GuardPolicy
+from mcp_client_guard import CallSettled, GuardPolicy, Outcome, SQLiteStore
 from mcp_client_guard.adapters import mcp as ours
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
-from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, result, tool_result
 
 from .hosts import (
     LIMIT,
     Answer,
+    PlainHost,
     Playing,
     Streams,
     answer,
@@ -123,6 +125,53 @@ async def test_a_request_for_which_no_connection_becomes_free_in_time_was_not_ex
             assert (crowded.code, crowded.data["by"]) == (CODE_NOT_EXECUTED, "wire")
             assert "connection" in crowded.text
             assert len(server.sent("POST", "tools/call")) == 1
+
+
+@pytest.mark.parametrize(("most", "tasks"), [(5, 1), (10, 6)])
+@pytest.mark.parametrize("status", ["working", "input_required"])
+async def test_open_tasks_of_an_earlier_process_leave_the_connections_to_the_host(
+    tmp_path: Path, most: int, tasks: int, status: str
+) -> None:
+    """`tasks/result` blocks, here until the host makes another call."""
+    approved = anyio.Event()
+
+    async def call(request: Request, reply: Reply) -> None:
+        if request.json["params"]["name"] == "approve":
+            approved.set()
+            await reply.json(tool_result(request.rpc_id, "approved"))
+        else:
+            task = {"taskId": f"t{request.json['params']['arguments']['n']}", "status": status, "ttl": 60000}
+            await reply.json(result(request.rpc_id, {"task": task}))
+
+    async def other(request: Request, reply: Reply) -> None:
+        if request.rpc_method == "tasks/result":
+            await approved.wait()
+            await reply.json(tool_result(request.rpc_id, "charged"))
+        elif request.rpc_method == "tasks/get":
+            ended = "completed" if approved.is_set() else status
+            await reply.json(result(request.rpc_id, {"status": ended, "pollInterval": 20}))
+        else:
+            await scripted.other(request, reply)
+
+    scripted = ScriptedMcp(call=call, other=other)
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=most)) as client:
+        options: Any = {"http_client": client, "store": SQLiteStore(tmp_path / "ledger.db")}
+        with anyio.fail_after(LIMIT):
+            async with FakeServer(scripted) as server:
+                async with plain_host(server.url, **options) as host:
+                    for n in range(tasks):
+                        await host.request("tools/call", {"name": "charge", "arguments": {"n": n}})
+                async with plain_host(server.url, **options) as host:
+                    await server.wait_for(lambda request: request.rpc_method == "tasks/get", tasks)
+                    if status == "input_required":
+                        await server.wait_for(lambda request: request.rpc_method == "tasks/result")
+                    assert await host.call("approve") == Answer("approved")
+                    await host.until(lambda: len(recovered(host)) == tasks)
+                assert len(server.sent("POST", "tasks/result")) == tasks
+
+
+def recovered(host: PlainHost) -> list[CallSettled]:
+    return [each for each in host.of(CallSettled) if each.outcome is Outcome.RECOVERED]
 
 
 async def test_one_client_serves_several_connections_at_once() -> None:
