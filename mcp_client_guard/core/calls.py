@@ -210,7 +210,7 @@ class Calls(Choosing):
         self.streams.conclude(call)
         self.conclude_refusal(call)
         if call.suspected:
-            self.clear_suspects(call)
+            self.clear_suspects(call, may_wait=False)
 
     def _may_have_run(self, call: Call) -> bool:
         """Stop it where it has not left yet; else say that it may have run."""

@@ -20,13 +20,13 @@
 | 2xx with what is no answer: HTML, nothing, an error that is no JSON-RPC | may have run | ask |
 | written, then lost | may have run | |
 
-"Ask", where our session ID was sent: a `ping` under it decides. If it draws the same refusal, the session is
-gone, provided that another can be opened in which a `ping` does not draw it, too. "If it is gone" holds for
-requests that drew just what the ping drew; any other refusal is what it is, even if the session is known to be
-gone by other signs. A server that was upgraded to 2026-07-28 ignores the session ID, and refuses the ping in the
-words of that revision, whichever they are; without a session ID such words are answers, and any other 4xx shows a
-server that knows sessions (again). Whatever came for a request before (an event, progress) shows that it was
-taken: then nothing says that it did not run.
+"Ask", where our session ID was sent: a `ping` under it decides. If it draws the same refusal, the session is gone,
+provided that another can be opened in which a `ping` is answered, or refused as only a session does it. "If it is
+gone" holds for requests that drew just what the ping drew; any other refusal is what it is, even if the session is
+known to be gone by other signs. A server that was upgraded to 2026-07-28 ignores the session ID, and refuses the
+ping in the words of that revision, whichever they are; without a session ID such words are answers, and any other
+4xx shows a server that knows sessions (again). Whatever came for a request before (an event, progress) shows that
+it was taken: then nothing says that it did not run.
 -32000 and -32001 with 200 do not say so either: the TypeScript SDK has them for "connection closed" and "request
 timed out", which a gateway says of whatever was running when its own connection was lost. With 400 they come from
 a server that has not read the request.
@@ -180,6 +180,11 @@ def _rule_on_answer(body: Any, word: SessionWord) -> Ruling:
 def is_suspect_answer(message: Any) -> bool:
     """Whether an answer with status 200 may be the word of a server that has lost the session."""
     return code_of(message) in _SUSPECT_CODES
+
+
+def is_said_in_session(status: int, body: Any) -> bool:
+    """Whether only a server that has the session refuses a request so: no proxy, and none that has lost it."""
+    return status < 500 and code_of(body) is not None and not is_suspect_answer(body)
 
 
 def _says_so(predicate: Callable[[int, Any], bool], status: int, body: Any) -> bool:

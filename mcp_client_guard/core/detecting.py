@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from .actions import NO_DELAY, Delay, Report
-from .classify import LOCKED, code_of, may_be_legacy, rule_on
+from .classify import BUSY, LOCKED, Ran, code_of, may_be_legacy, rule_on
 from .ledger import Call, Refusal
 from .model import Generation
 from .report import Connected
@@ -118,6 +118,12 @@ class Detecting(Restoring):
             self._own_failed(call, reason, refusal)
         else:
             self.not_executed(call, "server" if refusal else "wire", reason, refusal.status if refusal else None)
+
+    def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
+        """In a legacy session the status and the answer travel apart: a proxy's 503 is not the end of a call."""
+        apart = self.is_legacy and call.is_unsafe_call
+        ran = Ran.MAYBE if apart and (refusal.status in BUSY or refusal.status >= 500) else ran
+        super()._settle_refused(call, ran, refusal, may_wait=may_wait)
 
     def _report_connected(self) -> None:
         info = self.session.initialize_result.get("serverInfo")

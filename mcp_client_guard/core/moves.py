@@ -47,7 +47,7 @@ class Moves(Recovery):
             super()._ping_over(refusal, answered)
             return
         self._last_word, self._last_word_of = refusal, self.session.incarnation
-        self.lose_session("the server refuses it in the words of 2026-07-28")
+        self.lose_session("the server refuses it in the words of 2026-07-28", by_word=True)
         self.streams.ping_over(answered)
 
     def _shows_upgrade(self, refusal: Refusal) -> bool:
@@ -63,7 +63,7 @@ class Moves(Recovery):
             super()._not_reopened(why, refusal)
             return
         if self._suspicion is not None:
-            self.lose_session(self._suspicion)
+            self.lose_session(self._suspicion, by_word=True)
         self._initializing = None
         self.session.move(SessionStep.REINITIALIZE_FAILED)
         self.endpoint_moved(Generation.STATELESS_HTTP, MOVED)
@@ -82,7 +82,7 @@ class Moves(Recovery):
     def legacy_found(self) -> None:
         if self._suspicion is not None:
             # There can be no session beside it: a server that has that stream knows the suspected one no more.
-            self.lose_session("the server speaks HTTP+SSE")
+            self.lose_session("the server speaks HTTP+SSE", by_word=True)
         super().legacy_found()
 
     # No sessions, and the server wants them again.

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from attrs import define
 
-from .classify import is_suspect_answer
+from .classify import is_said_in_session, is_suspect_answer
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome
 from .moves import Moves
@@ -23,7 +23,8 @@ class OwnRequests(Moves):
         if call is self._ping:
             self._ping_over(_drawn(message), answered=True)
         elif call is self._comparison:
-            self._compared(_drawn(message))
+            drawn = _drawn(message)
+            self._compared(drawn, answered=drawn is None)
         elif call is self._initializing:
             self._reopened(stream, call, message)
         elif call.own is Own.TRIAL:
@@ -38,7 +39,9 @@ class OwnRequests(Moves):
         if call is self._ping:
             self._ping_over(refusal, answered=False)
         elif call is self._comparison:
-            self._compared(refusal)
+            self._compared(
+                refusal, answered=refusal is not None and is_said_in_session(refusal.status, refusal.body)
+            )
         elif call is self._initializing:
             self._not_reopened(reason, refusal)
         elif call.own is Own.RESTORE:

@@ -287,7 +287,8 @@ class Reconciling(Repeats):
         elif ran is Ran.NO:
             self.not_executed(call, "server", f"HTTP {status}{where}", status)
         elif ran is Ran.MAYBE:
-            self.in_doubt(call, f"it was answered with HTTP {status}{where}")
+            # Not again where there must be an outcome now: it would go out behind a deadline, or a cancel.
+            self.in_doubt(call, f"it was answered with HTTP {status}{where}", again=may_wait)
         else:
             answer = http_answer(call.host_id, status, refusal.body)
             self._answer(call, answer)

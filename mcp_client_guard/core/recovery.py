@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import define, field
 
-from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import BUSY, LOCKED, Ran, SessionWord, ends_legacy, is_modern, knows_no_session, rule_on
+from .actions import NO_DELAY, CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
+from .classify import LOCKED, Ran, SessionWord, ends_legacy, is_modern, knows_no_session, rule_on
 from .detecting import Detecting
 from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
@@ -23,7 +23,6 @@ from .stream import STANDALONE, Stream
 
 _BUDGET_SECONDS = 60.0
 _S = SessionState
-_REPLACING = frozenset({_S.LOST, _S.REINITIALIZING, _S.RESTORING})
 
 
 @define(eq=False, repr=False)
@@ -38,6 +37,7 @@ class Recovery(Detecting):
     """Under the present session."""
     _comparison: Call | None = field(default=None, init=False)
     """The same in a session that replaces a suspected one: what it refuses alike meant nothing."""
+    _may_compare_again: bool = field(default=False, init=False)
     _is_ping_mute: bool = field(default=False, init=False)
     """This server refuses every ping: it is asked for its tools instead."""
     _last_word: Refusal | None = field(default=None, init=False)
@@ -45,8 +45,6 @@ class Recovery(Detecting):
     _last_word_of: int = field(default=0, init=False)
     """The incarnation of that session."""
     _initializing: Call | None = field(default=None, init=False)
-    _suspicion: str | None = field(default=None, init=False)
-    """Why another session is being opened while the present one is not known to be lost."""
     _opened_lately: int = field(default=0, init=False)
     _attempts: int = field(default=0, init=False)
     """To open a session, in a row, of which none became live."""
@@ -98,12 +96,6 @@ class Recovery(Detecting):
         else:
             self.in_doubt(call, reason)
 
-    def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
-        """In a legacy session the status and the answer travel apart: a proxy's 503 is not the end of a call."""
-        apart = self.is_legacy and call.is_unsafe_call
-        ran = Ran.MAYBE if apart and (refusal.status in BUSY or refusal.status >= 500) else ran
-        super()._settle_refused(call, ran, refusal, may_wait=may_wait)
-
     def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
         """Not where a new session has made no difference, nor where the request was taken: it is an answer."""
         if call.own is not None or call.was_taken or (call.refusal is not None and call.refusal.is_like(refusal)):
@@ -143,29 +135,38 @@ class Recovery(Detecting):
     def _suspects_of(self, incarnation: int) -> list[Stranded]:
         return [s for s in self._suspects if s.call.incarnation == incarnation and s.call.in_flight]
 
-    def _send_ping(self) -> Call:
+    def _send_ping(self, delay: Delay = NO_DELAY) -> Call:
         lists = self._is_ping_mute and "tools" in self.session.capabilities
-        return self._send_own(Own.PING, "tools/list" if lists else "ping", {})
+        return self._send_own(Own.PING, "tools/list" if lists else "ping", {}, delay=delay)
 
     def _restore(self) -> None:
         if self._suspects:
-            self._comparison = self._send_ping()
+            self._comparison, self._may_compare_again = self._send_ping(), True
         super()._restore()
 
-    def _compared(self, refusal: Refusal | None) -> None:
-        """The new session was asked what the old one was: what both say means nothing."""
+    def _compared(self, refusal: Refusal | None, *, answered: bool) -> None:
+        """The new session was asked what the old one was: what both say means nothing.
+
+        Only an answer shows that the old one was gone: a comparison that is lost, or refused by who knows whom, is
+        made once more, and then each suspect has drawn its answer.
+        """
         self._comparison, word = None, self._last_word
         means_nothing = word is not None and refusal is not None and word.is_like(refusal)
-        self._is_ping_mute = self._is_ping_mute or means_nothing
+        was_gone = answered and not means_nothing
         old = self._suspects_of(self._last_word_of)
+        if old and not (means_nothing or was_gone) and self._may_compare_again:
+            self._may_compare_again = False
+            self._comparison = self._send_ping(Delay(1))
+            return
+        self._is_ping_mute = self._is_ping_mute or means_nothing
+        if not was_gone:
+            self._last_word = None
         self._suspects = [suspect for suspect in self._suspects if suspect not in old]
         for suspect in old:
-            if means_nothing:
-                self._believe(suspect)
-            else:
+            if was_gone:
                 self._strand(suspect)
-        if means_nothing:
-            self._last_word = None
+            else:
+                self._believe(suspect)
         if self._suspects:
             self.probe()
 
@@ -181,7 +182,7 @@ class Recovery(Detecting):
                     self._suspicion = why
                     self._open_another()
                 elif refusal is not None and ends_legacy(refusal.status):
-                    self.lose_session(why)
+                    self.lose_session(why, by_word=True)
                 else:
                     self.clear_suspects()
         self.streams.ping_over(answered)
@@ -197,15 +198,15 @@ class Recovery(Detecting):
                 self._believe(suspect)
         return alike
 
-    def clear_suspects(self, only: Call | None = None) -> None:
+    def clear_suspects(self, only: Call | None = None, *, may_wait: bool = True) -> None:
         """The session lives, as far as anybody can say: what looked like its end was an answer.
 
-        With `only`, that request must have its outcome now.
+        Not `may_wait`: they must have their outcome now.
         """
         suspects = [s for s in self._suspects if only in (None, s.call)]
         self._suspects = [s for s in self._suspects if s not in suspects]
         for suspect in suspects:
-            self._believe(suspect, may_wait=only is None)
+            self._believe(suspect, may_wait=may_wait)
 
     def _believe(self, suspect: Stranded, *, may_wait: bool = True) -> None:
         """What this request drew says nothing of the session."""
@@ -231,8 +232,8 @@ class Recovery(Detecting):
 
     # The end of a session, and the next one.
 
-    def lose_session(self, reason: str) -> None:
-        """The session is gone: nothing more is sent under it."""
+    def lose_session(self, reason: str, *, by_word: bool = False) -> None:
+        """The session is gone: nothing more is sent under it. `by_word`: what a ping drew there says so."""
         state = self.session.state
         opening = state is _S.INITIALIZING and self.ledger.has_in_flight("initialize")
         if state is _S.CLOSED or opening or self.is_lost:
@@ -247,7 +248,7 @@ class Recovery(Detecting):
             self.out.append(CancelTimer(RESTORING))
             self._restoring.clear()
         self.streams.leave_session(self._opener())
-        self._strand_suspects()
+        self._strand_suspects(by_word or self.is_legacy)
         self._reinitialize()
 
     def _opener(self) -> Stream | None:
@@ -258,28 +259,17 @@ class Recovery(Detecting):
         self.out.append(Save((SessionEnded(self.session.incarnation, reason),)))
         self.out.append(Report(SessionLost(self.session.fingerprint, reason)))
 
-    def _strand_suspects(self) -> None:
-        for suspect in self._alike():
+    def _strand_suspects(self, by_word: bool) -> None:
+        """That the session is gone by another sign says nothing of them: the next session is compared.
+
+        Nor does the end of a session with which an older one was to be compared.
+        """
+        older = [suspect for suspect in self._suspects if suspect.call.incarnation != self.session.incarnation]
+        self._suspects = [suspect for suspect in self._suspects if suspect not in older]
+        alike = self._alike()
+        self._suspects = older if by_word else older + alike
+        for suspect in alike if by_word else ():
             self._strand(suspect)
-
-    def is_over(self, call: Call) -> bool:
-        """Whether the session of this request is gone, so that its stream cannot be resumed."""
-        if call.method == "initialize" or call.stateless:
-            return False
-        return call.incarnation != self.session.incarnation or self.is_lost
-
-    @property
-    def is_lost(self) -> bool:
-        """There is no session, and none is opened by the host."""
-        state = self.session.state
-        return state is _S.LOST or (state is _S.REINITIALIZING and self._suspicion is None)
-
-    @property
-    def is_replacing(self) -> bool:
-        """A session is being opened in place of a lost one, or beside one that may be lost: a repeat of what
-        waits for it joins that."""
-        state = self.session.state
-        return state in _REPLACING or (state is _S.CONFIRMING and self._is_restore)
 
     def _may_open(self) -> bool:
         most = self.policy.reinitialize_limit
@@ -366,6 +356,7 @@ class Recovery(Detecting):
         """No session for now: the next request tries again."""
         self._attempts = 0
         self.why_lost = why
+        self.clear_suspects(may_wait=False)
         self._give_up_stranded(why)
         self._refuse_waiting(why)
 

@@ -21,6 +21,7 @@ CONFIRM_SECONDS = 0.5
 that overtake it; a slow answer to it must not hold the host up."""
 _RESTORE_SECONDS = 5.0
 RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
+_REPLACING = frozenset({SessionState.LOST, SessionState.REINITIALIZING, SessionState.RESTORING})
 
 
 @define(eq=False, repr=False)
@@ -36,6 +37,27 @@ class Restoring(Listening):
     _confirming: int | None = field(default=None, init=False)
     _is_restore: bool = field(default=False, init=False)
     """The session that is being opened replaces a lost one."""
+    _suspicion: str | None = field(default=None, init=False)
+    """Why another session is being opened while the present one is not known to be lost."""
+
+    def is_over(self, call: Call) -> bool:
+        """Whether the session of this request is gone, so that its stream cannot be resumed."""
+        if call.method == "initialize" or call.stateless:
+            return False
+        return call.incarnation != self.session.incarnation or self.is_lost
+
+    @property
+    def is_lost(self) -> bool:
+        """There is no session, and none is opened by the host."""
+        state = self.session.state
+        return state is SessionState.LOST or (state is SessionState.REINITIALIZING and self._suspicion is None)
+
+    @property
+    def is_replacing(self) -> bool:
+        """A session is being opened in place of a lost one, or beside one that may be lost: a repeat of what
+        waits for it joins that."""
+        state = self.session.state
+        return state in _REPLACING or (state is SessionState.CONFIRMING and self._is_restore)
 
     @abstractmethod
     def _go_on(self) -> None:

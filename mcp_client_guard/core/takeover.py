@@ -211,11 +211,11 @@ class TakeOver(OwnRequests):
         self._abandon(reason)
         self.submit(sent)
 
-    def lose_session(self, reason: str) -> None:
+    def lose_session(self, reason: str, *, by_word: bool = False) -> None:
         if self.session.state is SessionState.PROVING:
             self._not_adopted(reason)
         else:
-            super().lose_session(reason)
+            super().lose_session(reason, by_word=by_word)
 
     def is_task(self, call: Call) -> bool:
         """Whether the server has made a task of this call of the dead process: its request has its answer."""

@@ -255,22 +255,141 @@ def test_where_there_are_no_tools_to_ask_for_it_is_asked_by_ping_again(driver: D
     assert methods(driver.call().refuse(400)) == ["ping"]
 
 
-@pytest.mark.parametrize("how", ["answered", "cut", "another word", "timeout"])
-def test_what_the_new_session_does_not_say_was_the_word_of_a_lost_one(driver: Driver, how: str) -> None:
-    driver.call().refuse(400)
+def compares(driver: Driver) -> Peer:
+    """A call and the ping after it drew 400, and a new session is asked by ping, too."""
+    call = driver.call()
+    call.refuse(400)
     driver.sent("ping").refuse(400)
-    driver.sent("initialize").answer({}, session_id="session-two")
+    driver.sent("initialize").answer({"capabilities": {"tools": {}}}, session_id="session-two")
     driver.sent("notifications/initialized").accept(status=202, events=False)
+    return call
+
+
+NOT_FOUND: JSON = {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "no"}}
+ANSWERED: dict[str, Callable[[Peer], list[Action]]] = {
+    "answered": lambda ping: ping.answer({}),
+    "unknown to it": lambda ping: ping.answer_error(-32601),
+    "unknown, by status": lambda ping: ping.refuse(400, NOT_FOUND),
+}
+"""Only a server that has the session says so."""
+NO_WORD: dict[str, Callable[[Peer], list[Action]]] = {
+    "cut": lambda ping: ping.cut(),
+    "closed": lambda ping: ping.end(),
+    "timeout": lambda ping: ping.driver.elapse(TimerKind.DEADLINE, ping.stream),
+    "busy": lambda ping: ping.refuse(503),
+    "another word": lambda ping: ping.refuse(500),
+    "a word of the proxy's": lambda ping: ping.refuse(504, NOT_FOUND),
+    "to log in": lambda ping: ping.refuse(302),
+    "an error that lost sessions give": lambda ping: ping.answer_error(-32001),
+    "HTML": lambda ping: says(ping, UNREADABLE),
+}
+"""It may have come from anybody on the way."""
+
+
+@pytest.mark.parametrize("how", ANSWERED)
+def test_what_the_new_session_does_not_say_was_the_word_of_a_lost_one(driver: Driver, how: str) -> None:
+    compares(driver)
     driver.sent("tools/list").answer({"tools": [LOOK]})
-    ping = driver.sent("ping")
-    if how == "answered":
-        actions = ping.answer({})
-    elif how == "timeout":
-        actions = driver.elapse(TimerKind.DEADLINE, ping.stream)
-    else:
-        actions = ping.cut() if how == "cut" else ping.refuse(500)
+    actions = ANSWERED[how](driver.sent("ping"))
     assert outcomes(actions) == [Outcome.NOT_EXECUTED]
     assert methods(actions) == ["tools/call"]
+
+
+@pytest.mark.parametrize("how", NO_WORD)
+def test_a_comparison_without_an_answer_is_made_once_more_and_then_shows_nothing(driver: Driver, how: str) -> None:
+    call = compares(driver)
+    driver.sent("tools/list").answer({"tools": [LOOK]})
+    actions = NO_WORD[how](driver.sent("ping"))
+    assert outcomes(actions) == []
+    assert methods(actions) == ["ping"]
+    actions = NO_WORD[how](driver.sent("ping"))
+    assert outcomes(actions) == [Outcome.COMPLETED], "the refusal was its answer"
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert methods(driver.call().refuse(400)) == ["ping"], "nor does the server refuse every ping"
+
+
+@pytest.mark.parametrize("second", ["answered", "refused alike"])
+def test_what_the_second_comparison_says_counts(driver: Driver, second: str) -> None:
+    compares(driver)
+    driver.sent("tools/list").answer({"tools": [LOOK]})
+    driver.sent("ping").cut()
+    ping = driver.sent("ping")
+    actions = ping.answer({}) if second == "answered" else ping.refuse(400)
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED if second == "answered" else Outcome.COMPLETED]
+    assert len(posted(actions, "tools/call")) == (second == "answered")
+
+
+def test_a_late_refusal_of_a_session_that_could_not_be_compared_is_an_answer(driver: Driver) -> None:
+    late = driver.call("b")
+    compares(driver)
+    driver.sent("tools/list").answer({"tools": [LOOK]})
+    driver.sent("ping").cut()
+    driver.sent("ping").cut()
+    assert outcomes(late.refuse(400)) == [Outcome.COMPLETED]
+
+
+LOST_BEFORE: dict[str, Callable[[Driver], list[Action]]] = {
+    "in its handshake": lambda driver: driver.sent("notifications/initialized").refuse(404),
+    "while it is restored": lambda driver: restoring(driver).sent("tools/list").refuse(404),
+    "by its ping": lambda driver: restoring(driver).sent("ping").refuse(404),
+    "live": lambda driver: live(driver).call("look").refuse(404),
+    "after one comparison": lambda driver: compared_once(driver).call("look").refuse(404),
+}
+
+
+def restoring(driver: Driver) -> Driver:
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    return driver
+
+
+def live(driver: Driver) -> Driver:
+    restoring(driver).sent("tools/list").answer({"tools": [LOOK]})
+    return driver
+
+
+def compared_once(driver: Driver) -> Driver:
+    live(driver).sent("ping").cut()
+    return driver
+
+
+@pytest.mark.parametrize("says_alike", [True, False])
+@pytest.mark.parametrize("when", LOST_BEFORE)
+def test_a_new_session_that_is_lost_before_it_was_compared_leaves_that_to_the_next(
+    driver: Driver, when: str, says_alike: bool
+) -> None:
+    call = driver.call()
+    call.refuse(400)
+    driver.sent("ping").refuse(400)
+    driver.sent("initialize").answer({}, session_id="session-two")
+    actions = LOST_BEFORE[when](driver)
+    assert methods(actions) == ["initialize"]
+    assert outcomes(actions) == []
+    driver.sent("initialize").answer({}, session_id="session-three")
+    actions = live(driver).sent("ping").refuse(400) if says_alike else live(driver).sent("ping").answer({})
+    assert outcomes(actions) == [Outcome.COMPLETED if says_alike else Outcome.NOT_EXECUTED]
+    charged = [p for p in posted(driver.log, "tools/call") if p.message["params"]["name"] == "charge"]
+    assert len(charged) == 1 + (not says_alike)
+
+
+def test_nor_does_the_end_of_the_old_one_by_another_sign_say_what_became_of_a_call(driver: Driver) -> None:
+    """This server refuses every ping; its 404 came later, and to another call."""
+    driver.call().refuse(400)
+    other = driver.call("look")
+    driver.sent("ping").refuse(400)
+    assert outcomes(other.refuse(404)) == []
+    driver.sent("initialize").answer({}, session_id="session-two")
+    live(driver)
+    assert outcomes(driver.sent("ping").refuse(400)) == [Outcome.COMPLETED]
+
+
+def test_where_no_session_can_be_opened_any_more_nothing_waits_to_be_compared(driver: Driver) -> None:
+    call = compares(driver)
+    safe = driver.call("look")
+    driver.sent("tools/list").refuse(404)
+    actions = driver.sent("initialize").refuse(401)
+    assert {m["id"] for m in delivered(actions)} == {call.host_id, safe.host_id}
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert not posted(actions)
 
 
 @pytest.mark.parametrize("is_mute", [True, False])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Get, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, Get, Post, TimerKind
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.core.model import CallSent, CursorMoved, Outcome, SessionEnded, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
@@ -410,6 +410,34 @@ def test_what_is_held_is_the_answer_when_there_must_be_one(how: str) -> None:
         actions = driver.cancel(call) if how == "cancel" else driver.close()
     assert outcomes(actions) == [Outcome.NOT_EXECUTED]
     assert not posted(actions)
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel", "close"])
+@pytest.mark.parametrize("method", ["tools/call", "resources/read"])
+@pytest.mark.parametrize("status", [302, 502])
+def test_nor_is_a_call_that_may_have_run_sent_again_behind_its_deadline_or_cancel(
+    status: int, method: str, how: str
+) -> None:
+    """It may be repeated; but nobody waits any more, and nothing would ever end the next sending."""
+    driver = Driver().opened()
+    driver.listed(LOOK)
+    call = driver.call("look") if method == "tools/call" else driver.request(method, {"uri": "u"})
+    call.refuse(status)
+    if how == "deadline":
+        actions = driver.elapse(TimerKind.DEADLINE, call.stream)
+    else:
+        actions = driver.cancel(call) if how == "cancel" else driver.close()
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not posted(actions, method)
+
+
+def test_nor_is_the_hook_asked_about_it() -> None:
+    driver = Driver(has_hook=True).opened()
+    call = driver.call()
+    call.refuse(502)
+    actions = driver.cancel(call)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not of(actions, Ask)
 
 
 # The budget.
