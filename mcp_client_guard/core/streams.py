@@ -223,6 +223,8 @@ class Streams(Upgrading):
         waits = stream.state is StreamState.LOST and not stream.begun
         if stream.kind is StreamKind.CALL and not stream.resumed and waits:
             return stream.attempts > 0
+        if stream.unreadable or (stream.call is not None and self.calls.is_over(stream.call)):
+            return False  # once cut, it is given up; until then its answer may come
         resumable = stream.trail.cursor is not None and (stream.answered or stream.resumed)
         return stream.kind is StreamKind.STANDALONE or (stream.kind is StreamKind.CALL and resumable)
 
@@ -254,7 +256,7 @@ class Streams(Upgrading):
             self._give_up(stream, f"its connection was lost and cannot be resumed ({why})")
         elif stream.attempts > self.policy.max_attempts:
             self._give_up(stream, f"its stream could not be opened again ({why})")
-        elif self._is_fruitless(stream, at):
+        elif not by_us and self._is_fruitless(stream, at):
             self._give_up(stream, "resumes of its stream bring nothing new")
         else:
             stream.move(StreamStep.CUT)

@@ -133,3 +133,36 @@ def test_a_legacy_session_is_its_stream_and_stands() -> None:
     actions = reconnect(driver)
     assert not of(actions, Hangup)
     assert not of(actions, Get)
+
+
+def test_the_answer_of_a_lost_session_is_read_to_its_end(driver: Driver) -> None:
+    """It has a cursor, but no session to resume it under: once cut, its call would be in doubt."""
+    call = driver.call().stream_up("e1")
+    driver.call("other").refuse(404)
+    driver.reinitialized()
+    actions = reconnect(driver)
+    assert not outcomes(actions)
+    assert call.connection not in [hangup.connection for hangup in of(actions, Hangup)]
+    assert len(delivered(call.event("e2", call.result()))) == 1
+
+
+def test_so_is_one_that_brought_what_could_not_be_read(driver: Driver) -> None:
+    """The answer may still follow."""
+    call = driver.call().stream_up("e1")
+    call.event("e2", {"jsonrpc": "2.0", "id": call.stream})
+    assert not outcomes(reconnect(driver))
+    assert len(delivered(call.event("e3", call.result()))) == 1
+
+
+def test_it_is_not_the_fruitless_resume_that_is_one_too_many(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    call.cut()
+    for _ in range(5):
+        call.accept()
+        call.end(after=0.5)
+    call.accept()
+    driver.elapse(TimerKind.WITNESS)
+    driver.now += 70
+    actions = reconnect(driver)
+    assert not outcomes(actions)
+    assert gets(actions) == [(call.stream, "p")]
