@@ -33,6 +33,9 @@ _OPENING = frozenset({"initialize", "server/discover"})
 _BUSY_STATES = frozenset(
     {SessionState.CONFIRMING, SessionState.REINITIALIZING, SessionState.RESTORING, SessionState.PROVING}
 )
+_UNCONFIRMED = frozenset({SessionState.NEW, SessionState.INITIALIZING, SessionState.CONFIRMING, SessionState.LIVE})
+"""In which requests wait for the server to have taken the host's `initialized`. In others they wait already: the
+guard sends its own in a session that it opens, and one of an earlier process is to be proven first."""
 
 
 @define(eq=False, repr=False)
@@ -153,10 +156,11 @@ class Calls(Choosing):
             self._post_note(sent, method)
 
     def _host_is_initialized(self, sent: MessageSubmitted) -> None:
-        if self.is_initialized:
-            return
+        state = self.session.state
+        if self.is_initialized or state is SessionState.RESTORING:
+            return  # the server has been told
         number = self._post_note(sent, "notifications/initialized")
-        if number is not None:
+        if number is not None and state in _UNCONFIRMED:
             self.initialized_sent(number)
 
     def _answer_server(self, sent: MessageSubmitted) -> None:

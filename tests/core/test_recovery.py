@@ -877,3 +877,23 @@ def test_a_suspect_that_was_answered_elsewhere_meanwhile_keeps_that_answer(ping:
         actions = driver.sent("initialize").refuse(400)
     assert not outcomes(actions)
     assert driver.machine.session.state is SessionState.LIVE
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_host_s_initialized_that_comes_late_is_not_told_to_a_session_that_has_been_told(restores: bool) -> None:
+    """Its call before that has lost the session: the guard's own is told by the guard."""
+    driver = Driver()
+    driver.initialize()
+    driver.listed({"name": "charge", "inputSchema": {}})
+    call = driver.call(cents=5)
+    call.refuse(404)
+    if restores:
+        driver.reopened()
+        assert driver.machine.session.state is SessionState.RESTORING
+        assert driver.notify("notifications/initialized") == []
+    else:
+        assert not of(driver.notify("notifications/initialized"), Post)
+        driver.reopened()
+    driver.sent("tools/list").answer({"tools": [{"name": "charge", "inputSchema": {}}]})
+    assert driver.machine.session.state is SessionState.LIVE
+    assert outcomes(driver.sent("tools/call").answer()) == [Outcome.COMPLETED]

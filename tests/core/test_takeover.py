@@ -738,3 +738,20 @@ def test_a_server_that_may_not_have_been_told_is_told_that_the_host_is_initializ
     assert [p.message["method"] for p in of(two.notify("notifications/initialized"), Post)] == (
         [] if used else ["notifications/initialized"]
     )
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_host_that_is_initialized_before_the_old_session_is_proven(gone: bool) -> None:
+    """It did not wait for the answer to its `initialize`."""
+    one = opened()
+    one.call()
+    two = one.process.killed().connect()
+    two.request("initialize", PARAMS)
+    assert two.machine.session.state is SessionState.PROVING
+    two.notify("notifications/initialized")
+    two.sent("notifications/initialized").accept(status=202, events=False)
+    assert two.machine.session.state is SessionState.PROVING
+    two.sent("ping").refuse(404) if gone else two.sent("ping").answer({})
+    if gone:
+        two.sent("initialize").answer(RESULT, session_id="session-two")
+    assert outcomes(two.call("other").answer()) == [Outcome.COMPLETED]
