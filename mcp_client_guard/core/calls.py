@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from .actions import CancelTimer, Reply, Report, Save
-from .answers import not_executed_answer, session_lost_answer
+from .answers import is_of_server, not_executed_answer, session_lost_answer
 from .choosing import Choosing
 from .classify import Ran
 from .inputs import Forwarded, HookRequested, MessageSubmitted
@@ -14,16 +14,17 @@ from .ledger import (
     NEVER_SENT,
     Call,
     Own,
+    Repeat,
     host_token_of,
     meta_of,
 )
 from .listening import METHOD as LISTEN
 from .listening import is_listen
-from .model import JSON, AnswerDrained, CallSettled, Outcome, OutcomeTold, Told
+from .model import JSON, AnswerDrained, Outcome, OutcomeTold, Told
 from .modern import dressed
 from .outcomes import deadline_timer
 from .report import NotificationLost
-from .rounds import continuing_key
+from .rounds import asks_for_input, continuing_key
 from .shared import Doubt, Named
 from .state import SessionState, SessionStep
 from .tasks import ends_task
@@ -193,6 +194,7 @@ class Calls(Choosing):
             return
         self._conclude(call)
         if not call.in_flight:
+            self._give_up_answers(request_id)
             return
         ran = self._may_have_run(call)
         if ran and not call.stateless and not self.is_over(call):
@@ -207,7 +209,7 @@ class Calls(Choosing):
         """What the joined call is answered with is not for this request, nor for another under its ID."""
         for host_id in [host_id for host_id in self.joins if host_id == request_id]:
             del self.joins[host_id]
-            self.shared.leave(self.machine, host_id)
+            self.shared.leave(self.machine, self.clock.now, host_id)
 
     def _conclude(self, call: Call) -> None:
         """What came for this request and is held is its answer, if it must have one now."""
@@ -244,6 +246,7 @@ class Calls(Choosing):
             self._wait_no_more(call)
             fresh = self._call_from(call.sent)
             fresh.first_wire_id, fresh.joined, fresh.consented = call.first_wire_id, call.joined, call.consented
+            fresh.left = call.left
             self._send(fresh)
 
     def _refuse_waiting(self, why: str) -> None:
@@ -288,38 +291,36 @@ class Calls(Choosing):
         """The row of this request is not on disk, so nothing of it may leave (L6)."""
         call = self.ledger.owing(wire_id)
         if call is not None and call.in_flight:
+            call.unsaved = True
             self.not_executed(call, "wire", f"the ledger could not be written ({reason})")
             self.streams.abandon_call(wire_id)
-            self._settle_previous(call, reason)
 
-    def _settle_previous(self, call: Call, reason: str) -> None:
-        """This sending has no row on disk: the one before it says what became of the request."""
-        if call.previous is None:
-            return
-        outcome = Outcome.IN_DOUBT if call.repeats else Outcome.NOT_EXECUTED
-        why = f"its next sending could not be written ({reason})"
-        self.out.append(Save((CallSettled(*call.previous, outcome, why),)))
-
-    def drained(self, call: Call | str, message: JSON) -> None:
-        """The host has taken the answer to this request; or that of the call with this key, which it repeats."""
-        if isinstance(call, str):
-            self.out.append(Save((OutcomeTold(call, Told.CALLER),)))
+    def drained(self, call: Call | Repeat, message: JSON) -> None:
+        """The host has taken the answer to this request; or that of the call which it repeats."""
+        if isinstance(call, Repeat):
+            if call.call.untold:
+                self.out.append(Save((OutcomeTold(call.of, Told.CALLER),)))
             return
         if call.untold:
             call.untold = False
             kept = self.policy.keep_results or bool(self.shared.names_of(call))
-            self.out.append(Save((AnswerDrained(call.incarnation, call.wire_id, kept),)))
+            self.out.append(Save((AnswerDrained(*call.row, kept),)))
         if ends_task(call.method, message):
             self.task_drained(call)
 
     def _give_up_answers(self, host_id: object = None) -> None:
         """The host leaves, or has cancelled this request, with the answer untaken: the first repeat gets that."""
-        for call, answer in self.streams.untaken():
-            answered = call.outcome in (Outcome.COMPLETED, Outcome.RECOVERED)
-            if host_id in (None, call.host_id) and call.untold and call.is_unsafe_call and answered:
+        for answered, answer in self.streams.untaken():
+            call = answered.call if isinstance(answered, Repeat) else answered
+            is_given_up = host_id in (None, call.host_id) and call.untold and call.is_unsafe_call
+            if is_given_up and _is_kept(answered, answer):
                 call.untold = False
-                told = self._doubt_of(call, "its answer was not taken")
-                self.shared.doubt(call.digest, Doubt(call.call_key, told, self.clock.now, call.named, answer))
+                key = answered.of if isinstance(answered, Repeat) else call.call_key
+                told = evolve(self._doubt_of(call, "its answer was not taken"), call_key=key)
+                named = call.named or key in self.shared.names
+                went_on_from = continuing_key(call.method, call.params)
+                doubt = Doubt(key, told, self.clock.now, named, answer, went_on_from)
+                self.shared.doubt(call.digest, doubt)
 
     # Other connections, and the user's hook.
 
@@ -354,14 +355,14 @@ class Calls(Choosing):
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
         self._end_trial(at_once=False)
-        self._give_up_answers()
         self.joins.clear()
-        self.shared.leave(self.machine)
+        self.shared.leave(self.machine, self.clock.now)
         for call in list(self._waiting.values()):
             self._drop(call)
             self._tell_joined(call, Outcome.CANCELLED, f"the host closed the connection{NEVER_SENT}", None)
         for call in self.ledger.in_flight():
             self._conclude(call)
+        self._give_up_answers()
         for call in self.ledger.in_flight():
             if call.own is Own.HEIR:  # its row stays open: the next process goes on with it
                 self.out.append(CancelTimer(deadline_timer(call)))
@@ -371,3 +372,12 @@ class Calls(Choosing):
             outcome = Outcome.IN_DOUBT if ran and not is_listen(call) else Outcome.CANCELLED
             self._settle(call, outcome, "the host closed the connection" + ("" if ran else NEVER_SENT))
         self.session.move(SessionStep.CLOSED)
+
+
+def _is_kept(answered: Call | Repeat, answer: JSON) -> bool:
+    """Whether it says what the call has come to: not that it is in doubt, did not run, or goes on."""
+    if isinstance(answered, Call):
+        return answered.outcome in (Outcome.COMPLETED, Outcome.RECOVERED)
+    # What several hosts go on with is one request, whatever it comes to.
+    goes_along = continuing_key(answered.call.method, answered.call.params) is not None
+    return is_of_server(answer) and (goes_along or not asks_for_input(answer))

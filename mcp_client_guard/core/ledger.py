@@ -56,6 +56,8 @@ class Joined:
     host_id: str | int
     stateless: bool = False
     """Its host speaks 2026-07-28."""
+    goes_along: bool = False
+    """It goes on with the same call (`SharedLedger.went_on`)."""
 
 
 @define(eq=False, repr=False)
@@ -109,12 +111,16 @@ class Call:
     """An event came for it before any answer: the server had it, and nothing says any more that it did not run."""
     continues: Round | None = None
     """It goes on with a call whose last answer asked for input: no repeat of that call, nor of one like it."""
+    left: list[float] = field(factory=list)
+    """When joined repeats were given up before it had its outcome: theirs join it, or get its answer."""
     went_along: int = 0
     """Hosts whose joined requests continue that call, too."""
     consented: bool = False
     """It repeats a call in doubt, and may."""
     previous: tuple[int, int] | None = None
     """Incarnation and wire ID of the sending before this one."""
+    unsaved: bool = False
+    """Its row could not be written: nothing of it leaves."""
     later: Call | None = None
     """The sending after this one, whose outcome is that of the request."""
     answered_as_earlier: bool = False
@@ -154,9 +160,27 @@ class Call:
         return self.own in (None, Own.HEIR) or (self.own is Own.HOOK and self.may_have_side_effects)
 
     @property
+    def row(self) -> tuple[int, int]:
+        """Incarnation and wire ID of the row that says what became of the request."""
+        return self.previous if self.unsaved and self.previous is not None else (self.incarnation, self.wire_id)
+
+    @property
     def keeps_answer(self) -> bool:
         """Whether the bytes of its answer are kept until the host has taken them (S6)."""
         return self.method == "tools/call" or self.may_have_side_effects
+
+
+@define(eq=False, repr=False)
+class Repeat:
+    """A request of the host's that gets the answer to the call that it repeats."""
+
+    call: Call
+    """The request: never sent."""
+    of: str
+    """The call key of what it repeats."""
+
+    def __attrs_post_init__(self) -> None:
+        self.call.untold = True
 
 
 @frozen

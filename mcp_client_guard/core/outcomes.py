@@ -11,7 +11,7 @@ from .actions import NO_DELAY, CancelTimer, Delay, Forward, Reply, Report, Save,
 from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
 from .clock import Clock
 from .inputs import MessageSubmitted
-from .ledger import Call, Joined, Ledger, Own, arguments_digest, to_wire
+from .ledger import Call, Joined, Ledger, Own, Repeat, arguments_digest, to_wire
 from .model import JSON, CallNamed, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
 from .modern import as_complete, with_argument
 from .policy import GuardPolicy
@@ -45,7 +45,7 @@ class Outcomes(ABC):
     machine: int
     """Names this connection among those under its key."""
     streams: Carrying = field(init=False)
-    joins: dict[str | int, str] = field(factory=dict, init=False)
+    joins: dict[str | int, Repeat] = field(factory=dict, init=False)
     """Requests of this host's that wait for the answer to another call, which they repeat."""
 
     # Sending.
@@ -97,7 +97,7 @@ class Outcomes(ABC):
         if call.is_unsafe_call:
             self.shared.begin(call.digest, call)
         self._name(call)
-        self.shared.goes_on(call, Named(call.call_key, call.digest, call))
+        self.shared.goes_on(call, Named(call.call_key, call.digest, call), self.clock.now)
 
     def _name(self, call: Call) -> None:
         for name in self.shared.names_of(call):
@@ -128,7 +128,7 @@ class Outcomes(ABC):
         """Hand an answer to whoever waits for this request. `of`: the call key of the one it repeats."""
         answer = as_complete(answer) if call.stateless else answer
         if call.host_id is not None:
-            self._deliver({**answer, "id": call.host_id}, of or call)
+            self._deliver({**answer, "id": call.host_id}, call if of is None else Repeat(call, of))
         self._answer_others(call, answer)
 
     def _answer_others(self, call: Call, answer: JSON) -> None:
@@ -199,10 +199,11 @@ class Outcomes(ABC):
         `unheard`: whoever called has been told something else, or nothing.
         """
         if call.is_unsafe_call:
-            self._latch(call, outcome, reason, answer if unheard else None)
+            owed = 0 if outcome is Outcome.INPUT_REQUIRED else unheard + self._left_by(call)
+            self._latch(call, outcome, reason, answer if owed else None, owed)
         told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
         known = Named(call.call_key, call.digest, None, outcome, answer, told)
-        self.shared.goes_on(call, known)
+        self.shared.goes_on(call, known, self.clock.now)
         for name in self.shared.names_of(call):
             self.shared.name(name, known)
 
@@ -213,7 +214,7 @@ class Outcomes(ABC):
         is_heir = call.own is Own.HEIR and not call.is_known
         call.untold = is_heir or (call.own is None and (kept is not None or lost))
         told = Told.NOBODY if call.untold else Told.CALLER
-        row = CallSettled(call.incarnation, call.wire_id, outcome, reason, kept, told, call.slot)
+        row = CallSettled(*call.row, outcome, reason, kept, told, call.slot)
         self.out.append(Save((row,)))
         self._report_settled(call, outcome, reason, answer)
 
@@ -223,15 +224,18 @@ class Outcomes(ABC):
             Report(CallSettledEvent(call.wire_id, call.method, call.tool, call.call_key, outcome, reason, told))
         )
 
-    def _latch(self, call: Call, outcome: Outcome, reason: str, unheard: JSON | None) -> None:
-        """From now on a repeat of this call is refused; or the next one gets the answer that nobody has heard."""
+    def _left_by(self, call: Call) -> int:
+        """Repeats of this call that were joined to it, and may be repeated themselves since they were given up."""
+        return sum(self.clock.now - at < self.policy.repeat_window for at in call.left)
+
+    def _latch(self, call: Call, outcome: Outcome, reason: str, unheard: JSON | None, owed: int) -> None:
+        """From now on a repeat of this call is refused; or so many get the answer that they have not heard."""
         self.shared.end(call.digest, call)
         if unheard is not None or _stays_in_doubt(call, outcome):
             told = self._doubt_of(call, reason)
             from_round = None if call.continues is None else call.continues.key
-            self.shared.doubt(
-                call.digest, Doubt(call.call_key, told, self.clock.now, call.named, unheard, from_round)
-            )
+            doubt = Doubt(call.call_key, told, self.clock.now, call.named, unheard, from_round, max(1, owed))
+            self.shared.doubt(call.digest, doubt)
 
     @abstractmethod
     def _forget(self, call: Call) -> None:
@@ -253,7 +257,7 @@ class Outcomes(ABC):
         """The requests that wait for the session may go on, to whatever awaits them now."""
         ...
 
-    def _deliver(self, message: JSON, answered: Call | str | None = None) -> None:
+    def _deliver(self, message: JSON, answered: Call | Repeat | None = None) -> None:
         self.streams.deliver(None, message, answered)
 
 

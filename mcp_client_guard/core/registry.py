@@ -10,7 +10,7 @@ from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Deliver, Get, Hangup, Post, Report, Save, Timer, TimerKind
 from .inputs import EventReceived
-from .ledger import Call, Own
+from .ledger import Call, Own, Repeat
 from .listening import is_listen
 from .model import JSON, CursorDropped, CursorMoved, Seen, fingerprint
 from .policy import GuardPolicy
@@ -45,7 +45,9 @@ class Registry:
     _streams: dict[int, Stream] = field(factory=dict, init=False)
     _finished: deque[Trail] = field(factory=deque, init=False)
     """Trails of finished streams: the TypeScript reference server replays their events on other streams."""
-    _undrained: deque[tuple[Stream | None, int, tuple[Call | str, JSON] | None]] = field(factory=deque, init=False)
+    _undrained: deque[tuple[Stream | None, int, tuple[Call | Repeat, JSON] | None]] = field(
+        factory=deque, init=False
+    )
     _connections: int = field(default=0, init=False)
     _refreshed_at: float | None = field(default=None, init=False)
 
@@ -147,7 +149,7 @@ class Registry:
         stream = self._streams.get(number)
         return stream if stream is not None and stream.connection == connection else None
 
-    def deliver(self, stream: Stream | None, message: JSON, answered: Call | str | None = None) -> None:
+    def deliver(self, stream: Stream | None, message: JSON, answered: Call | Repeat | None = None) -> None:
         """Hand a message to the host; `answered`: the request that it is the server's answer to."""
         answer = None if answered is None else (answered, message)
         if stream is not None:
@@ -161,10 +163,9 @@ class Registry:
             self._undrained.append((None, 0, answer))
         self.out.append(Deliver(message))
 
-    def untaken(self) -> list[tuple[Call, JSON]]:
-        """Answers of the server's that were delivered, and that the host has not taken."""
-        answers = [answer for _, _, answer in self._undrained if answer is not None]
-        return [(call, message) for call, message in answers if not isinstance(call, str)]
+    def untaken(self) -> list[tuple[Call | Repeat, JSON]]:
+        """Answers that were delivered, and that the host has not taken."""
+        return [answer for _, _, answer in self._undrained if answer is not None]
 
     def drained(self, count: int) -> None:
         """The host took `count` messages: the cursors on disk may follow (S6)."""

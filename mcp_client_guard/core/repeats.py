@@ -6,7 +6,7 @@ from attrs import define
 
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
-from .ledger import CONSENT, Call, Joined, arguments_digest, meta_of
+from .ledger import CONSENT, Call, Joined, Repeat, arguments_digest, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome
 from .outcomes import WAITS_ELSEWHERE, Outcomes
 from .report import RepeatJoined, RepeatRefused
@@ -28,7 +28,7 @@ class Repeats(Outcomes):
             return self._repeats_round(call, call.continues, consent)
         if call.named and self._repeats_named(call, consent):
             return True
-        went_on = self.shared.went_on.get(continuing_key(call.method, call.params) or b"")
+        went_on = self._went_on(call)
         if went_on is not None and call.stateless and not call.consented:
             return self._goes_along(call, went_on, consent)
         return self._repeats_alike(call, consent)
@@ -63,12 +63,31 @@ class Repeats(Outcomes):
             self._refuse_repeat(call, told)
         return True
 
+    def _went_on(self, call: Call) -> WentOn | None:
+        """The request of another host's that this one repeats; but not if it may repeat one of a later call.
+
+        A host that was told the same may never go on. As long as it may, calls stop and go on alike.
+        """
+        key = continuing_key(call.method, call.params) or b""
+        went_on = self.shared.went_on.get(key)
+        if went_on is None:
+            return None
+        if went_on.known.answer is not None and self.clock.now - went_on.at > self.policy.deadline_of(call.tool):
+            del self.shared.went_on[key]
+            return None
+        doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
+        others = [doubt.call_key for doubt in doubts if doubt.went_on_from == key]
+        for one in self.shared.in_flight(call.digest):
+            if one.troubled and one.continues is not None and one.continues.key == key:
+                others.append(one.call_key)
+        return went_on if all(other == went_on.known.call_key for other in others) else None
+
     def _goes_along(self, call: Call, went_on: WentOn, consent: str | None) -> bool:
         """Several hosts were told the same, since their calls were one: what they go on with is one request."""
         known, key = went_on.known, went_on.known.call_key
         if known.call is not None:
             known.call.went_along += 1
-            self._join(call, known.call)
+            self._join(call, known.call, goes_along=True)
         elif known.answer is not None:
             self.shared.served(went_on.round, 1)
             self._give_answer(call, known.answer, key)
@@ -110,10 +129,11 @@ class Repeats(Outcomes):
             self._answer_repeat(call, newest)
             return True
         alike = self.shared.in_flight(call.digest)
-        troubled = next((c for c in alike if c.troubled and not (call.named and self.shared.is_named(c))), None)
-        if troubled is None or self.policy.resend_of(call.tool) == "always":
+        other_name = [c for c in alike if call.named and self.shared.is_named(c)]
+        joinable = [c for c in alike if c not in other_name and (c.troubled or self._left_by(c))]
+        if not joinable or self.policy.resend_of(call.tool) == "always":
             return False
-        self._join(call, troubled)
+        self._join(call, joinable[0])
         return True
 
     def _name_doubt(self, call: Call, doubt: Doubt) -> None:
@@ -143,7 +163,7 @@ class Repeats(Outcomes):
             self._refuse_repeat(call, doubt.told)
             return
         # Somebody has its answer now: what comes after this is no repeat of it.
-        self.shared.resolved(call.digest, doubt.call_key)
+        self.shared.answered(call.digest, doubt.call_key)
         self._give_answer(call, doubt.answer, doubt.call_key)
 
     def _give_answer(self, call: Call, answer: JSON, of: str) -> None:
@@ -156,7 +176,7 @@ class Repeats(Outcomes):
         self.out.append(Save((CallRepeated(told.call_key),)))
         self.out.append(Report(RepeatRefused(call.tool, told.call_key)))
 
-    def _join(self, call: Call, other: Call) -> None:
+    def _join(self, call: Call, other: Call, *, goes_along: bool = False) -> None:
         assert call.host_id is not None
         if call.named and call.call_key not in self.shared.names_of(other):
             named = Named(other.call_key, call.digest, other)
@@ -165,9 +185,12 @@ class Repeats(Outcomes):
             else:
                 self._link(call, named)
         # With those who joined it while it waited for a session.
-        other.joined += [Joined(self.machine, call.host_id, call.stateless), *call.joined]
+        other.joined += [Joined(self.machine, call.host_id, call.stateless, goes_along), *call.joined]
         call.joined.clear()
-        self.joins[call.host_id] = other.call_key
+        # It may be the repeat of one that was given up.
+        other.left += call.left
+        del other.left[: not goes_along]
+        self.joins[call.host_id] = Repeat(call, other.call_key)
         if not other.waits:
             self.out.append(Save((CallRepeated(other.call_key),)))
         self.out.append(Report(RepeatJoined(call.tool, other.call_key)))

@@ -45,6 +45,8 @@ class Doubt:
     """It was recovered when its caller had been told that it is in doubt: the next repeat gets this."""
     went_on_from: bytes | None = None
     """Key of the round that it continued."""
+    owed: int = 1
+    """So many repeats get the answer: one for each host that has given it up, or never had it."""
 
 
 @define(eq=False)
@@ -68,6 +70,8 @@ class WentOn:
 
     round: Round
     known: Named
+    at: float
+    """When this came to be known, in seconds on the machine's clock."""
 
 
 @define(eq=False, repr=False)
@@ -115,7 +119,11 @@ class SharedLedger:
 
     def doubt(self, digest: bytes, doubt: Doubt) -> None:
         """From now on a call with this tool and these arguments is a repeat of this one."""
-        others = tuple(d for d in self._doubts.pop(digest, ()) if d.call_key != doubt.call_key)
+        known = self._doubts.pop(digest, ())
+        others = tuple(d for d in known if d.call_key != doubt.call_key)
+        if doubt.answer is not None:
+            owed = sum(d.owed for d in known if d.call_key == doubt.call_key and d.answer is not None)
+            doubt = evolve(doubt, owed=doubt.owed + owed)
         self._doubts[digest] = (*others, doubt)[-_KEPT_ALIKE:]
         _bound(self._doubts)
 
@@ -128,9 +136,14 @@ class SharedLedger:
         self._keep(digest, [d for d in self._doubts.get(digest, ()) if d.call_key != call_key])
 
     def answered(self, digest: bytes, call_key: str) -> None:
-        """Somebody has the answer of the call with this key: the next repeat does not get it."""
-        doubts = self._doubts.get(digest, ())
-        self._keep(digest, [d for d in doubts if d.call_key != call_key or d.answer is None])
+        """A repeat gets the answer of the call with this key: there is one less that has not had it."""
+        kept = []
+        for doubt in self._doubts.get(digest, ()):
+            has_it = doubt.call_key == call_key and doubt.answer is not None
+            left = evolve(doubt, owed=doubt.owed - has_it)
+            if left.owed:
+                kept.append(left)
+        self._keep(digest, kept)
 
     def _keep(self, digest: bytes, doubts: list[Doubt]) -> tuple[Doubt, ...]:
         if doubts:
@@ -184,7 +197,7 @@ class SharedLedger:
             self.rounds[waiting[0].key] = waiting[1:]
         return waiting[0] if waiting else None
 
-    def goes_on(self, call: Call, known: Named) -> None:
+    def goes_on(self, call: Call, known: Named, now: float) -> None:
         """What is known of a request that continues a call, for the other hosts that go on with it, too."""
         goes_on = call.continues
         if goes_on is None:
@@ -192,15 +205,16 @@ class SharedLedger:
         if known.answer is not None:
             self.served(goes_on, call.went_along)
             call.went_along = 0
-        if goes_on.others:
-            self.went_on[goes_on.key] = WentOn(goes_on, known)
+        # One in doubt holds back whoever would get the answer of an equal one, and cannot be told from its repeat.
+        if goes_on.others > 0 or (goes_on.key in self.went_on and known.told is not None):
+            self.went_on[goes_on.key] = WentOn(goes_on, known, now)
             _bound(self.went_on)
 
     def served(self, goes_on: Round, hosts: int) -> None:
         """So many of the others have what came of it."""
         goes_on.others -= hosts
         last = self.went_on.get(goes_on.key)
-        if last is not None and last.round is goes_on and not goes_on.others:
+        if last is not None and last.round is goes_on and goes_on.others <= 0:
             del self.went_on[goes_on.key]
 
     def begin(self, digest: bytes, call: Call) -> None:
@@ -215,12 +229,16 @@ class SharedLedger:
         """The unsafe calls under way, in any connection, with this tool and these arguments."""
         return self._in_flight.get(digest, [])
 
-    def leave(self, machine: int, host_id: str | int | None = None) -> None:
+    def leave(self, machine: int, now: float, host_id: str | int | None = None) -> None:
         """This request of a connection, or all of them, waits no more for the answer to a call that it repeats."""
         alike = [call for calls in self._in_flight.values() for call in calls]
-        named = [known.call for known in self.names.values() if known.call is not None]
-        for call in (*alike, *named):
-            call.joined[:] = [j for j in call.joined if j.machine != machine or host_id not in (None, j.host_id)]
+        known = (*self.names.values(), *(went_on.known for went_on in self.went_on.values()))
+        for call in (*alike, *(one.call for one in known if one.call is not None)):
+            gone = [j for j in call.joined if j.machine == machine and host_id in (None, j.host_id)]
+            call.joined[:] = [j for j in call.joined if j not in gone]
+            along = sum(j.goes_along for j in gone)
+            call.went_along -= along
+            call.left += [now] * (len(gone) - along)
 
     def link(self, name: str, named: Named) -> None:
         """A named call gets what becomes of one that was sent without that name: it stands for that now."""

@@ -15,7 +15,7 @@ from mcp_client_guard.core.answers import (
     CallInDoubt,
 )
 from mcp_client_guard.core.inputs import Forwarded
-from mcp_client_guard.core.ledger import Joined, Own
+from mcp_client_guard.core.ledger import Call, Joined, Own, Repeat
 from mcp_client_guard.core.model import CallSent, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
@@ -508,7 +508,7 @@ def joined(driver: Driver, machine: int = 0) -> Peer:
     found = driver.machine._streams._streams[call.stream].call
     assert found is not None
     found.joined.append(Joined(machine, "joined"))
-    driver.machine._calls.joins["joined"] = "key"
+    driver.machine._calls.joins["joined"] = Repeat(found, "key")
     return call
 
 
@@ -542,7 +542,8 @@ def test_a_call_cancelled_before_it_was_sent_says_so_to_whoever_was_joined(drive
 
 def test_an_answer_from_another_connection_is_delivered(driver: Driver) -> None:
     message = {"jsonrpc": "2.0", "id": "h1", "result": {}}
-    driver.machine._calls.joins["h1"] = "key"
+    call = Call(1, "h1", "tools/call", "charge", {}, "another key", True, 1)
+    driver.machine._calls.joins["h1"] = Repeat(call, "key")
     assert delivered(driver.feed(Forwarded(message))) == [message]
     assert delivered(driver.feed(Forwarded(message))) == [], "once"
 

@@ -331,13 +331,16 @@ def test_one_that_never_left_leaves_the_round_to_both(two: tuple[Connection, Con
     assert delivered(one.forwarded)
 
 
-def test_a_host_that_leaves_has_no_part_in_what_comes_after(two: tuple[Connection, Connection]) -> None:
+def test_a_host_that_gives_up_may_come_back_and_nothing_is_sent_twice(two: tuple[Connection, Connection]) -> None:
     one, other = two
     first = go_on(one)
     other.cancel(go_on(other))
     first.answer(asks("two"))
     go_on(one, "two").answer()
-    assert of(go_on(other, "two").actions, Post)
+    assert delivered(go_on(other).actions)[0]["result"] == asks("two")
+    assert delivered(go_on(other, "two").actions)[0]["result"]["content"]
+    assert ran(one.process) == 2
+    assert not one.process.shared.went_on
 
 
 def test_the_same_by_name(two: tuple[Connection, Connection]) -> None:

@@ -6,7 +6,15 @@ import pytest
 
 from mcp_client_guard.core.actions import Post, Save
 from mcp_client_guard.core.inputs import SaveFailed
-from mcp_client_guard.core.model import CallSent, CallSettled, ConsentSpent, Outcome, OutcomeTold, Told
+from mcp_client_guard.core.model import (
+    AnswerDrained,
+    CallSent,
+    CallSettled,
+    ConsentSpent,
+    Outcome,
+    OutcomeTold,
+    Told,
+)
 from mcp_client_guard.core.stored import StoredCall
 from mcp_client_guard.core.verdicts import Resend, Resolve
 from tests.core.driver import delivered, in_doubt, of, outcomes, records
@@ -193,6 +201,12 @@ def test_both_rows_of_a_second_sending_are_written_together_or_neither() -> None
     assert in_doubt(actions)
     [old] = [r for r in records(actions, CallSettled) if r.wire_id == call.stream]
     assert (old.outcome, "could not be written" in old.reason) == (Outcome.IN_DOUBT, True)
+    assert old.told is Told.NOBODY, "until the host has taken it"
+    drained = one.drain(10)
+    assert [(r.incarnation, r.wire_id) for r in records(drained, AnswerDrained)][-1] == (
+        old.incarnation,
+        old.wire_id,
+    )
 
 
 def test_one_that_did_not_run_and_could_not_be_sent_again_did_not_run() -> None:
