@@ -306,7 +306,7 @@ class Calls(Choosing):
             kept = self.policy.keep_results or bool(self.shared.names_of(call))
             self.out.append(Save((AnswerDrained(*call.row, kept),)))
         if ends_task(call.method, message):
-            self.task_drained(call)
+            self.task_drained(call, message)
 
     def _give_up_answers(self, host_id: object = None) -> None:
         """The host leaves, or has cancelled this request, with the answer untaken: the first repeat gets that."""

@@ -182,7 +182,8 @@ class Outcomes(ABC):
             self.shared.open_round(call.continues)
         if not call.has_row:
             return
-        self._record(call, outcome, reason, answer)
+        if not _is_no_news(call, outcome):
+            self._record(call, outcome, reason, answer)
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
         if call.method == "initialize" and self.session.state is SessionState.INITIALIZING:
             if not opened:
@@ -231,7 +232,7 @@ class Outcomes(ABC):
     def _latch(self, call: Call, outcome: Outcome, reason: str, unheard: JSON | None, owed: int) -> None:
         """From now on a repeat of this call is refused; or so many get the answer that they have not heard."""
         self.shared.end(call.digest, call)
-        if unheard is not None or _stays_in_doubt(call, outcome):
+        if unheard is not None or (_stays_in_doubt(call, outcome) and not _is_no_news(call, outcome)):
             told = self._doubt_of(call, reason)
             from_round = None if call.continues is None else call.continues.key
             doubt = Doubt(call.call_key, told, self.clock.now, call.named, unheard, from_round, max(1, owed))
@@ -264,6 +265,11 @@ class Outcomes(ABC):
 def _stays_in_doubt(call: Call, outcome: Outcome) -> bool:
     """Whether it may have run. A call that was cancelled before it was sent has not."""
     return outcome is Outcome.IN_DOUBT or (outcome is Outcome.CANCELLED and call.cancelled)
+
+
+def _is_no_news(call: Call, outcome: Outcome) -> bool:
+    """Its caller has its task: that no more is to be had of it here puts nothing in doubt."""
+    return call.is_known and outcome is Outcome.IN_DOUBT
 
 
 def deadline_timer(call: Call) -> Timer:

@@ -114,7 +114,7 @@ class Reconciling(Repeats):
         return self._asks_about(call) or self._consents_to(call, False)
 
     def _asks_about(self, call: Call) -> bool:
-        return self.has_hook and call.method == "tools/call"
+        return self.has_hook and call.method == "tools/call" and not call.is_known
 
     def _consents_to(self, call: Call, tool_changed: bool) -> bool:
         if call.own is Own.HEIR or call.repeats >= _MOST_REPEATS:

@@ -17,7 +17,7 @@ from .own import OwnRequests
 from .report import SessionLost
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
-from .tasks import RESULT, STATUS, UNKNOWN_TASK, Fetch, Task, poll_seconds, task_of, told_of
+from .tasks import RESULT, STATUS, UNKNOWN_TASK, Fetch, Task, Told, poll_seconds, task_of, told_of
 
 _STANDALONE = "standalone"
 _KEPT_TASKS = 1024
@@ -253,11 +253,32 @@ class TakeOver(OwnRequests):
         row = TaskCreated(call.incarnation, call.wire_id, task.task_id, task.is_extension)
         self.out.append(Save((row,), durable=True))
 
-    def task_drained(self, call: Call) -> None:
+    def task_drained(self, asked: Call, message: JSON) -> None:
         """The host has taken an answer about a task; this was its outcome."""
-        made = self._made.pop(str(call.params.get("taskId")), None)
+        task_id = str(asked.params.get("taskId"))
+        made = self._made.pop(task_id, None)
         if made is not None:
             self.out.append(Save((TaskEnded(made.incarnation, made.wire_id),)))
+        for wire_id, task in list(self._tasks.items()):
+            heir = self.ledger.by_first(wire_id)
+            if task.task_id == task_id and heir is not None:
+                self._host_was_told(heir, told_of(task, asked.method, message), message)
+
+    def _host_was_told(self, heir: Call, told: Told, message: JSON) -> None:
+        """The host drives the task of an heir itself, and has what became of it."""
+        result = message.get("result")
+        is_cancelled = isinstance(result, dict) and result.get("status") == "cancelled"
+        if told.answer is None and not (is_cancelled or heir.is_known):
+            return  # it is in doubt, if the guard fares no better
+        was_known, heir.is_known = heir.is_known, True
+        self.out.append(Save((TaskEnded(heir.incarnation, heir.wire_id, heir.slot),)))
+        if told.answer is not None:
+            self._settle(heir, Outcome.RECOVERED, "its host has asked for its task", told.answer)
+        elif was_known:
+            self.in_doubt(heir, "its host has ended its task")
+        else:
+            heir.cancelled = True
+            self._settle(heir, Outcome.CANCELLED, "its task was cancelled by the caller")
 
     def _ask_tasks(self) -> None:
         """Ask for the task of each heir, under whichever session there is."""

@@ -8,10 +8,12 @@ import pytest
 
 from mcp_client_guard.core import model, takeover
 from mcp_client_guard.core.actions import Action, Ask, Deliver, Get, Post, Save, Timer, TimerKind
+from mcp_client_guard.core.ledger import CALL_KEY
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
+from mcp_client_guard.core.report import CallSettled as CallSettledEvent
 from mcp_client_guard.core.tasks import Fetch, Task, Told, ends_task, poll_seconds, task_of, told_of
 from mcp_client_guard.core.verdicts import Resolve
-from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records
+from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records, reports
 from tests.core.scenes import Connection, Process, prove
 
 OLD = {"task": {"taskId": "t1", "status": "working"}}
@@ -575,3 +577,120 @@ def test_another_s_task_is_not_asked_for() -> None:
     disk = died().process.disk
     disk.principal = "somebody"
     assert disk.heritage() is None
+
+
+# Whose host lives, and drives the task itself.
+
+DONE = {"taskId": "t1", "status": "completed", "result": OUTCOME}
+
+
+def given(*, has_hook: bool = False, **params: Any) -> Connection:
+    """A connection that was given a task and is closed; the next one of the same process asks for it, too."""
+    one = Process(has_hook=has_hook).connect()
+    one.request("tools/call", {"name": "charge", **params}, **MODERN).answer(EXTENSION)
+    one.drain()
+    two = one.process.connect_again()
+    two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    two.sent("tools/list").answer({"tools": []})
+    return two
+
+
+def charged_anew(host: Connection) -> bool:
+    """Whether an equal call is sent, as another one."""
+    sent = of(host.request("tools/call", {"name": "charge"}, **MODERN).actions, Post)
+    return "tools/call" in [post.message["method"] for post in sent]
+
+
+@pytest.mark.parametrize("has_hook", [True, False])
+@pytest.mark.parametrize("how", ["unknown", "cancelled", "deadline", "closed"])
+def test_that_its_task_is_not_to_be_had_here_puts_nothing_in_doubt(has_hook: bool, how: str) -> None:
+    two = given(has_hook=has_hook)
+    row = two.process.disk.call
+    asked = two.sent("tasks/get")
+    if how == "unknown":
+        actions = asked.answer_error(-32602)
+    elif how == "cancelled":
+        actions = asked.answer({"taskId": "t1", "status": "cancelled"})
+    elif how == "deadline":
+        actions = two.elapse(TimerKind.DEADLINE, row.wire_id)
+    else:
+        actions = two.close()
+        two = two.process.connect()
+    doubts = [settled for settled in reports(actions, CallSettledEvent) if settled.method == "tools/call"]
+    assert not doubts
+    assert not of(actions, Ask)
+    row = next(call for call in two.process.disk.calls.values() if call.task_id)
+    assert (row.outcome, row.told) == (Outcome.COMPLETED, model.Told.CALLER)
+    assert row.task_open is (how in ("deadline", "closed")), "the next process asks for it"
+    assert charged_anew(two)
+
+
+def test_a_repeat_by_its_name_is_refused_all_the_same() -> None:
+    meta = {"_meta": {CALL_KEY: "mine"}}
+    two = given(**meta)
+    repeat = two.request("tools/call", {"name": "charge", **meta}, **MODERN)
+    assert not of(repeat.actions, Post)
+    assert delivered(two.sent("tasks/get").answer_error(-32602))[0]["id"] == repeat.host_id
+    assert not of(two.request("tools/call", {"name": "charge", **meta}, **MODERN).actions, Post)
+
+
+def taken(host: Connection, method: str, result: JSON) -> list[Action]:
+    """The host asks about the task itself, and takes the answer."""
+    host.request(method, {"taskId": "t1"}, **MODERN)
+    host.sent(method).answer(result)
+    return host.drain(10)
+
+
+@pytest.mark.parametrize(("method", "result"), [("tasks/get", DONE), ("tasks/cancel", {"status": "cancelled"})])
+def test_an_outcome_that_the_host_has_taken_is_not_asked_for_again(method: str, result: JSON) -> None:
+    two = given()
+    actions = taken(two, method, result)
+    assert outcomes(actions) == ([Outcome.RECOVERED] if method == "tasks/get" else [])
+    assert not two.process.disk.call.task_open
+    assert not [t for t in two.timers if t.kind is TimerKind.PACE]
+    assert charged_anew(two)
+
+
+def test_nor_where_the_host_of_a_process_that_died_has_kept_its_task() -> None:
+    two = died()
+    actions = taken(two, "tasks/get", DONE)
+    assert outcomes(actions) == [Outcome.RECOVERED]
+    row = next(call for call in two.process.disk.calls.values() if call.task_id)
+    assert (row.outcome, row.told, row.task_open) == (Outcome.RECOVERED, model.Told.CALLER, False)
+    own = next(post for post in of(two.log, Post) if post.message["method"] == "tasks/get")
+    assert not reports(two.peer(own.stream).answer_error(-32602), CallSettledEvent)
+    assert charged_anew(two)
+
+
+def test_who_was_joined_to_it_has_the_outcome_as_soon_as_the_host() -> None:
+    two = died()
+    repeat = two.request("tools/call", {"name": "charge"}, **MODERN)
+    actions = taken(two, "tasks/get", DONE)
+    assert [message["id"] for message in delivered(actions)] == [repeat.host_id]
+
+
+def test_a_task_that_its_host_has_cancelled_is_no_call_to_be_repeated_at_once() -> None:
+    two = died()
+    assert outcomes(taken(two, "tasks/cancel", {"status": "cancelled"})) == [Outcome.CANCELLED]
+    assert not charged_anew(two)
+
+
+def test_what_tells_the_host_nothing_ends_no_task_of_a_dead_process() -> None:
+    two = died()
+    two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    two.sent("tools/list").answer({"tools": []})
+    asked = two.sent("tasks/get")
+    two.request("tasks/get", {"taskId": "t1"}, **MODERN)
+    assert two.sent("tasks/get").stream != asked.stream
+    two.sent("tasks/get").answer_error(-32602)
+    two.drain(10)
+    assert two.machine.heirs_open == 1
+    assert outcomes(asked.answer(DONE)) == [Outcome.RECOVERED]
+
+
+def test_another_task_of_the_host_s_ends_no_heir() -> None:
+    two = given()
+    two.request("tasks/get", {"taskId": "t9"}, **MODERN)
+    two.sent("tasks/get").answer({**DONE, "taskId": "t9"})
+    two.drain(10)
+    assert two.machine.heirs_open == 1
