@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
 from attrs import define, field
 
 from mcp_client_guard.core.actions import Get, OpenSocket, Post
-from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, Refused
+from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, EventReceived, Refused, TooLarge
 
 from . import http
-from .sse import parse_json
+from .sse import EventReader, parse_json
 
 logger = logging.getLogger("mcp_client_guard")
 
@@ -61,13 +61,12 @@ class Exchange:
 
     async def refused(self, answer: http.Answer, session_id: str | None) -> Refused:
         """A status that is no success, and what came with it; the status stands, whatever became of its body."""
-        body = b""
+        parsed: Any = None
         with anyio.move_on_after(_REFUSAL_SECONDS):
             try:
-                body = await self.read_body(answer.chunks(), _REFUSAL_BYTES)
+                parsed = await (self._framed(answer) if answer.is_events else self._bare(answer))
             except Exception as error:
                 logger.debug("the body of HTTP %s was lost: %s", answer.status, type(error).__name__)
-        parsed: Any = parse_json(body) if body else None
         return Refused(
             self.order.stream,
             self.order.connection,
@@ -77,6 +76,25 @@ class Exchange:
             answer.retry_after,
             answer.redirect_target,
         )
+
+    async def _bare(self, answer: http.Answer) -> Any:
+        body = await self.read_body(answer.chunks(), _REFUSAL_BYTES)
+        return parse_json(body) if body else None
+
+    async def _framed(self, answer: http.Answer) -> Any:
+        """The first answer among its events; where there is none, what it is without a framing."""
+        reader = EventReader(self.order.stream, self.order.connection, _REFUSAL_BYTES)
+        body = bytearray()
+        async for chunk in answer.chunks():
+            self.last_byte = anyio.current_time()
+            body += chunk
+            found = _first_answer(reader.feed(chunk))
+            if found is not None:  # such a stream may be left open
+                return found
+            if len(body) > _REFUSAL_BYTES:
+                raise BodyTooLarge
+        found = _first_answer(reader.feed(b"\n\n"))
+        return parse_json(bytes(body)) if found is None and body else found
 
     def ended(self, *, clean: bool) -> ConnectionLost:
         """Its response is over."""
@@ -92,3 +110,10 @@ class Exchange:
         why = str(error) if isinstance(error, SocketEnded) else type(error).__name__
         order = self.order
         return ConnectionLost(order.stream, order.connection, anyio.current_time(), written, clean=False, why=why)
+
+
+def _first_answer(events: Sequence[EventReceived | TooLarge]) -> Any:
+    for event in events:
+        if isinstance(event, EventReceived) and isinstance(event.body, dict) and "method" not in event.body:
+            return event.body
+    return None

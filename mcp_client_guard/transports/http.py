@@ -20,6 +20,8 @@ from urllib.request import getproxies
 import httpx
 from attrs import define, field
 
+from .gzipped import Unzipped, is_gzip
+from .left_over import let_go
 from .pool import ERRORS, IDLE_CONNECTION_SECONDS, PoolClient, tls
 from .unlogged import unlogged
 
@@ -143,12 +145,20 @@ class Answer:
     response: Response
 
     def chunks(self) -> AsyncIterator[bytes]:
+        response: Any = self.response
+        if is_gzip(self.fields.get("content-encoding", "")) and not getattr(response, "is_stream_consumed", True):
+            return Unzipped(response.aiter_raw())
         return self.response.aiter_bytes()
 
     @property
     def url(self) -> str:
         """Where it came from, after any redirects."""
         return str(self.response.url)
+
+    @property
+    def is_events(self) -> bool:
+        """Whether its body is an event stream."""
+        return self.fields.get("content-type", "").lower().startswith("text/event-stream")
 
     @property
     def complete_by_framing(self) -> bool:
@@ -243,7 +253,7 @@ class Endpoint:
                     yield answer
                     return
             finally:
-                await response.aclose()
+                await let_go(response)
 
     async def _send(self, request: Any) -> Response:
         try:

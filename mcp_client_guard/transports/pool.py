@@ -60,6 +60,8 @@ class PooledResponse:
     url: httpx.URL
     core: httpcore.Response
     is_encoded: bool
+    is_stream_consumed = False
+    """Read by its user alone, and once."""
 
     @property
     def status_code(self) -> int:
@@ -74,10 +76,13 @@ class PooledResponse:
         return self.core.extensions
 
     def aiter_bytes(self) -> AsyncIterator[bytes]:
-        stream: Any = self.core.stream
         if self.is_encoded:
-            encoded = _Encoded(stream)
+            encoded = _Encoded(self.core.stream)
             return httpx.Response(self.core.status, headers=self.core.headers, stream=encoded).aiter_bytes()
+        return self.aiter_raw()
+
+    def aiter_raw(self) -> AsyncIterator[bytes]:
+        stream: Any = self.core.stream
         chunks: AsyncIterator[bytes] = stream.__aiter__()
         return chunks
 
@@ -205,6 +210,7 @@ class _OnePiece(httpcore.AsyncNetworkStream):
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
         self._held = b""
+        self._may_hold_more = False
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._held += buffer
@@ -214,7 +220,9 @@ class _OnePiece(httpcore.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         if self._held:
             await self._flush(timeout)
-        return await self._stream.read(max_bytes, timeout)
+        received = await self._stream.read(max_bytes, timeout)
+        self._may_hold_more = len(received) == max_bytes
+        return received
 
     async def _flush(self, timeout: float | None) -> None:
         held, self._held = self._held, b""
@@ -227,6 +235,8 @@ class _OnePiece(httpcore.AsyncNetworkStream):
         return _OnePiece(await self._stream.start_tls(*args, **options))
 
     def get_extra_info(self, info: str) -> Any:
+        if info == "is_readable" and self._may_hold_more:  # anyio keeps what is more than was asked for
+            return True
         return self._stream.get_extra_info(info)
 
 

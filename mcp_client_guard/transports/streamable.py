@@ -339,7 +339,7 @@ class StreamableHttp:
         if not 200 <= answer.status < 300:
             self.feed(await exchange.refused(answer, session_id))
             return
-        is_events = fields.get("content-type", "").lower().startswith("text/event-stream")
+        is_events = answer.is_events
         resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
         now, url = exchange.last_byte, answer.url if isinstance(order, Get) else None
         told = Answered(order.stream, order.connection, answer.status, is_events, session_id, now, resumed, url)

@@ -326,6 +326,29 @@ async def test_a_json_rpc_error_passes_as_itself(playing: Playing) -> None:
         assert await host.call() == Answer("done"), "404 with -32601 is no lost session"
 
 
+@STOPS_READING
+async def test_a_json_rpc_error_in_the_framing_of_events_passes_as_itself(playing: Playing) -> None:
+    ended, left_open, unterminated = range(3)
+
+    async def first(call: Request, reply: Reply) -> None:
+        status, how = left.pop(0)
+        event = sse_event(error(call.rpc_id, -32601, "no such method"))
+        if how == unterminated:
+            event = event.rstrip(b"\n")
+        head = http_response(status, headers={"content-type": "text/event-stream"}, length=False)
+        await reply.play(head, b": hello\n\n" + event, How.STALL if how == left_open else How.FIN)
+
+    left = [(status, how) for status in (400, 404, 500) for how in (ended, left_open, unterminated)]
+    mcp = Streams(first)
+    async with playing(mcp) as (server, host):
+        while left:
+            got = await host.call()
+            assert (got.code, got.text) == (-32601, "no such method")
+        assert len(server.sent("POST", "initialize")) == 1
+        mcp.first = whole(500, b'{"jsonrpc": "2.0"', "text/event-stream")
+        assert (await host.call()).data["http_status"] == 500
+
+
 @pytest.mark.parametrize("body", BODIES)
 async def test_404_under_a_session_costs_the_session_and_not_the_call(playing: Playing, body: str) -> None:
     async def forget(call: Request, reply: Reply) -> None:

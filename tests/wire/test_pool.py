@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
 
 import anyio
 import httpx
@@ -11,18 +14,26 @@ import pytest
 
 from mcp_client_guard.testing import (
     FakeServer,
+    How,
     Reply,
     Request,
     ScriptedMcp,
+    chunk,
     http_response,
     json_response,
+    notification,
+    sse_event,
+    sse_head,
     tool_result,
 )
 from mcp_client_guard.transports import http, pool
 
-from .hosts import LIMIT, Answer, plain_host, plainly
+from .hosts import LIMIT, STOPS_READING, Answer, plain_host, plainly
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, STOPS_READING]
+
+Client = Callable[[], AbstractAsyncContextManager[Any]]
+CLIENTS = [pytest.param(nullcontext, id="own"), pytest.param(httpx.AsyncClient, id="httpx")]
 
 
 async def test_a_cookie_is_sent_back_to_the_server_that_set_it() -> None:
@@ -58,6 +69,85 @@ async def test_a_compressed_answer_is_read() -> None:
 
     async with plainly(ScriptedMcp(call=call)) as (_, host):
         assert await host.call() == Answer("done")
+
+
+MANY_MEMBERS = {"content-type": "application/json", "content-encoding": "gzip"}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_every_member_of_a_compressed_body_is_read(client: Client) -> None:
+    """A server that ends the coder at each flush writes one for each event."""
+
+    async def standalone(request: Request, reply: Reply) -> None:
+        events = [sse_event(notification("notifications/message", level="info", data=n)) for n in "abc"]
+        head = sse_head(headers={"content-encoding": "gzip"})
+        one, two, three = map(gzip.compress, events)
+        await reply.play(head, chunk(one + b"\0\0" + two[:9]), chunk(two[9:]), chunk(three), How.STALL)
+
+    async def call(call: Request, reply: Reply) -> None:
+        text = json.dumps(tool_result(call.rpc_id, "done")).encode()
+        await reply.play(
+            http_response(body=gzip.compress(text[:9]) + gzip.compress(text[9:]), headers=MANY_MEMBERS)
+        )
+
+    async with client() as mine:
+        async with plainly(ScriptedMcp(standalone=standalone, call=call), http_client=mine) as (_, host):
+            await host.until(lambda: len(host.heard) == 3)
+            assert await host.call() == Answer("done")
+
+
+async def test_what_is_no_member_of_a_compressed_body_is_a_lost_connection() -> None:
+    async def call(call: Request, reply: Reply) -> None:
+        text = json.dumps(tool_result(call.rpc_id, "done")).encode()
+        await reply.play(http_response(body=gzip.compress(text) + b"more", headers=MANY_MEMBERS))
+
+    async with plainly(ScriptedMcp(call=call)) as (_, host):
+        assert (await host.call()).doubt is not None
+
+
+STRAY = b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n"
+BEHIND = {
+    "a body": b"OK",
+    "a chunk": b"0\r\n\r\n",
+    "session gone": STRAY % b"404 Not Found",
+    "login": STRAY % b"401 Unauthorized",
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_what_is_written_behind_a_response_answers_no_other_request(client: Client, behind: bytes) -> None:
+    ran: list[str] = []
+
+    async def call(call: Request, reply: Reply) -> None:
+        ran.append(call.json["params"]["arguments"]["n"])
+        await reply.write(json_response(tool_result(call.rpc_id, "done")) + behind)
+
+    async def notify(request: Request, reply: Reply) -> None:
+        await reply.write(STRAY % b"202 Accepted" + behind)
+
+    async with client() as mine:
+        async with plainly(ScriptedMcp(call=call, notify=notify), http_client=mine) as (server, host):
+            for n in range(5):
+                await host.notify("notifications/roots/list_changed")
+                assert await host.call(n=str(n)) == Answer("done")
+    assert ran == [*"01234"]
+    assert len(server.sent("POST", "initialize")) == 1
+
+
+async def test_what_is_behind_a_response_in_a_buffer_of_anyios_answers_no_other_request() -> None:
+    """httpcore asks for 64 KiB; anyio may have received more."""
+
+    async def call(call: Request, reply: Reply) -> None:
+        text = "done"
+        size = len(json_response(tool_result(call.rpc_id, text)))
+        text += "x" * (65536 - size - 4)  # `Content-Length` has four digits more
+        await reply.write(json_response(tool_result(call.rpc_id, text)) + STRAY % b"404 Not Found")
+
+    async with plainly(ScriptedMcp(call=call)) as (server, host):
+        for _ in range(5):
+            assert (await host.call()).text.startswith("done")
+    assert len(server.sent("POST", "initialize")) == 1
 
 
 async def test_headers_of_the_users_take_the_place_of_our_own() -> None:
