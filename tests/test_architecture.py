@@ -85,7 +85,7 @@ MAY_KNOW = {
 ONLY_IN = {
     "mcp": ("_messages", "adapters", "cli", "testing"),
     "httpcore": ("transports.pool",),
-    "httpx": ("transports.http", "transports.pool", "adapters", "cli", "testing"),
+    "httpx": ("transports.gzipped", "transports.http", "transports.pool", "adapters", "cli", "testing"),
     "httpx_sse": ("transports.sse",),
     "tenacity": ("transports.retry",),
     "websockets": ("transports.websocket", "testing"),

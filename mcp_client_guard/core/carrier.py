@@ -22,7 +22,6 @@ from .model import JSON, Generation
 from .report import Disconnected, EndpointRefused, UnreadableDropped
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
-from .trail import Placement
 
 _ENDPOINT_SECONDS = 30.0
 """How long a server that is known to be a legacy one may take for its first event."""
@@ -350,15 +349,6 @@ class Carrying(Aside):
             super().answer_overdue(number)
         elif stream.call.in_flight:
             self._give_up(stream, "its connection was lost, and no answer has come")
-
-    def _place_empty(self, stream: Stream, event: EventReceived, placement: Placement) -> None:
-        super()._place_empty(stream, event, placement)
-        meant = self.calls.meant_by(event.body) if stream.kind is StreamKind.CARRIER else None
-        own = None if meant is None else self._streams.get(meant.wire_id)
-        if own is not None:
-            # A good answer may still follow; not for ever.
-            own.unreadable = True
-            self.out.append(SetTimer(Timer(TimerKind.ANSWER, own.number), self.policy.witness_timeout))
 
     def finish_call(self, wire_id: int, by: Stream) -> None:
         own = self._streams.get(wire_id)

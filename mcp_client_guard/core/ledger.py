@@ -141,6 +141,12 @@ class Call:
             return self.sent.message
         return {"jsonrpc": "2.0", "method": self.method, "params": self.params}
 
+    def let_go(self) -> None:
+        """Of what the host wrote, which may be large, keep what a late answer needs: this is not sent again."""
+        if self.own is None:
+            self.sent = self.listed = None
+            self.params = {"taskId": self.params["taskId"]} if "taskId" in self.params else {}
+
     @property
     def is_unsafe_call(self) -> bool:
         return self.method == "tools/call" and self.may_have_side_effects and self.own in (None, Own.HEIR)
@@ -263,6 +269,7 @@ class Ledger:
             del self._by_host_id[call.host_id]
         if outcome in _ANSWER_MAY_COME or call.later is not None or call.answered_as_earlier:
             self._in_doubt[call.wire_id] = call
+            call.let_go()
             if len(self._in_doubt) > _MAX_IN_DOUBT:
                 del self._in_doubt[next(iter(self._in_doubt))]
         else:

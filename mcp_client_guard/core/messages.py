@@ -18,6 +18,13 @@ def messages_of(body: Any) -> tuple[JSON, ...]:
     return ()
 
 
+def unreadable_in(body: Any) -> list[Any]:
+    """What stands in a parsed body and is no message: the whole of it, or parts of a batch."""
+    if isinstance(body, list):
+        return [part for part in body if not (isinstance(part, dict) and is_message(part))]
+    return [] if not body or messages_of(body) else [body]
+
+
 def is_message(body: JSON) -> bool:
     """Whether this is a well-formed request, notification, result or error; a member that is null is none."""
     if body.get("jsonrpc") != "2.0":

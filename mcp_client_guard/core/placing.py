@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attrs import define
 
 from .actions import Hangup, Report, SetTimer, Timer, TimerKind
-from .inputs import UNREADABLE, EventReceived
-from .messages import messages_of
+from .inputs import UNREADABLE, EventReceived, TooLarge
+from .messages import messages_of, unreadable_in
 from .model import JSON
 from .registry import Registry
 from .report import Resumed, UnreadableDropped
 from .state import StreamState, StreamStep
-from .stream import Stream
+from .stream import Stream, StreamKind
 from .taking import Taken
 from .trail import Placement
 from .trial import Trial, broken
@@ -35,6 +37,7 @@ class Placing(Registry):
             self._place_empty(stream, event, placement)
         elif event.name == "message":
             self._take_all(stream, event, messages)
+            self._drop_parts(stream, event.body)
         else:
             self.out.append(Report(UnreadableDropped(stream.name, "an event with a name of its own")))
 
@@ -66,14 +69,41 @@ class Placing(Registry):
             self._primed(stream)
             if stream.call is not None:
                 stream.call.was_taken = True
-        if not event.body:
-            return
-        why = "not JSON" if event.body is UNREADABLE else "not a JSON-RPC message"
+        self._drop_unreadable(stream, event.body)
+
+    def _drop_unreadable(self, stream: Stream, body: Any) -> None:
+        """Say of each part that is no message that it is dropped. A request that it was meant to answer waits no
+        longer than a good answer may take that follows; on the stream of another it says nothing of its own."""
+        for part in unreadable_in(body):
+            why = "not JSON" if part is UNREADABLE else "not a JSON-RPC message"
+            self.out.append(Report(UnreadableDropped(stream.name, why)))
+            meant = self.calls.meant_by(part)
+            if meant is not None and (meant is stream.call or stream.kind is StreamKind.CARRIER):
+                self._soon_over(meant.wire_id)
+
+    def _drop_parts(self, stream: Stream, body: Any) -> None:
+        """The same for what stands in a batch beside what was taken."""
+        if isinstance(body, list):
+            self._drop_unreadable(stream, body)
+
+    def _drops_large(self, stream: Stream, told: TooLarge) -> bool:
+        """Whether what was too large is the answer to another request than this stream's: that alone is over."""
+        if told.answers is None or not self.calls.is_of_another(stream.call, told.answers):
+            return False
+        why = f"an event larger than max_event_size ({told.limit} bytes)"
         self.out.append(Report(UnreadableDropped(stream.name, why)))
-        if stream.call is not None and self.calls.is_answer_of(stream.call, event.body):
-            # A good answer may still follow; not for ever.
-            stream.unreadable = True
-            self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.witness_timeout))
+        meant = self.calls.meant_by({"id": told.answers})
+        if meant is not None:
+            meant.was_taken = True
+            self._soon_over(meant.wire_id)
+        return True
+
+    def _soon_over(self, wire_id: int) -> None:
+        """This request has had an answer that cannot be read. A good one may still follow; not for ever."""
+        own = self._streams.get(wire_id)
+        if own is not None:
+            own.unreadable = True
+            self.out.append(SetTimer(Timer(TimerKind.ANSWER, own.number), self.policy.witness_timeout))
 
     def _take_all(self, stream: Stream, event: EventReceived, messages: tuple[JSON, ...]) -> None:
         event_id = event.event_id if stream.trail.identifies else None

@@ -73,6 +73,7 @@ class Streams(Upgrading):
         empty = "the server accepted the request without an answer"
         why = empty if told.body is None else "the answer could not be read"
         self.calls.unreadable(stream.call, told.body, why)
+        self._drop_parts(stream, told.body)
         if self.current(told.stream, told.connection) is not None:
             self._finish(stream, linger=True)
 
@@ -144,7 +145,7 @@ class Streams(Upgrading):
     def too_large(self, told: TooLarge) -> None:
         """Reading it again would meet the same limit, so this is never resumed."""
         stream = self.current(told.stream, told.connection)
-        if stream is None:
+        if stream is None or self._drops_large(stream, told):
             return
         if stream.last_look is not None:
             self._conclude(stream, complete=False)

@@ -153,9 +153,10 @@ class Taking(TakeOver):
         """The request that this message answers, if it still waits for one or is in doubt."""
         return None if "method" in message else self._owing(stream, message.get("id"))
 
-    def is_answer_of(self, call: Call, body: Any) -> bool:
-        """Whether this, though no message, is meant as the answer to this request."""
-        return self.meant_by(body) is call
+    def is_of_another(self, call: Call | None, wire_id: int) -> bool:
+        """Whether another request than this has, or had, this ID."""
+        given = self.ledger.was_issued(wire_id) or self.ledger.owing(wire_id) is not None
+        return given and (call is None or call.wire_id != wire_id)
 
     def meant_by(self, body: Any) -> Call | None:
         """The request in flight that this, though no message, is meant as the answer to."""

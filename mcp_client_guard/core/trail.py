@@ -126,7 +126,7 @@ class Trail:
             return self._compare(event_id, known, data, carried, connection)
         if self._leaves_gap(event_id):
             return Placement.GAP
-        if self._expected:
+        if carried and self._expected:
             self._expected.clear()
         self._adopt(event_id, data, carried, connection)
         return _NEXT
@@ -261,9 +261,10 @@ class Trail:
     def _place_without_id(self, data: bytes, carried: bool, connection: int) -> Placement:
         if self.take_expected(data):
             return Placement.DUPLICATE
-        self._expected.clear()
-        if carried and self.rows:
-            self._append(None, data, carried, connection)
+        if carried:  # what carries nothing says nothing of what comes next
+            self._expected.clear()
+            if self.rows:
+                self._append(None, data, carried, connection)
         return Placement.UNKNOWN
 
     def _compare(self, event_id: str, known: Row, data: bytes, carried: bool, connection: int) -> Placement:

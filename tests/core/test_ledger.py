@@ -19,6 +19,8 @@ from mcp_client_guard.core.ledger import (
 )
 from mcp_client_guard.core.model import Outcome
 
+from .driver import Driver
+
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
@@ -64,6 +66,29 @@ def test_a_call_without_an_answer_is_kept_for_a_late_one(ledger: Ledger, outcome
     assert ledger.owing(10) is call
     ledger.settle(call, Outcome.RECOVERED)
     assert ledger.owing(10) is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.IN_DOUBT, Outcome.CANCELLED])
+def test_of_a_call_that_is_kept_the_arguments_are_not(outcome: Outcome) -> None:
+    driver = Driver().opened()
+    large = "x" * 1000
+    call = driver.call(file=large)
+    call.accept()
+    if outcome is Outcome.CANCELLED:
+        driver.cancel(call)
+    call.cut()
+    kept = driver.machine._calls.ledger.owing(call.stream)
+    assert kept is not None
+    assert kept.outcome is outcome
+    assert large not in repr((kept.params, kept.sent, kept.listed))
+
+
+def test_what_names_a_task_is_kept(ledger: Ledger) -> None:
+    call = call_of(ledger.new_wire_id(), method="tasks/result")
+    call.params = {"taskId": "t", "_meta": {"large": True}}
+    ledger.admit(call)
+    ledger.settle(call, Outcome.IN_DOUBT)
+    assert call.params == {"taskId": "t"}
 
 
 def test_a_call_with_its_answer_is_owed_nothing(ledger: Ledger) -> None:

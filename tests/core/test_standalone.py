@@ -16,12 +16,14 @@ from mcp_client_guard.core.report import (
     Resumed,
     SessionLost,
     StandaloneUnavailable,
+    UnreadableDropped,
 )
 from tests.core.driver import (
     Driver,
     Peer,
     delivered,
     evidence,
+    in_doubt,
     note,
     of,
     outcomes,
@@ -359,6 +361,16 @@ def test_an_event_too_large_breaks_it_and_it_is_opened_afresh(stream: Peer) -> N
     assert reports(actions, Discontinuity)
     assert not reports(actions, Resumed)
     assert stream.asked is None
+
+
+def test_a_calls_answer_too_large_on_it_does_not_break_it(driver: Driver, stream: Peer) -> None:
+    call = driver.call()
+    call.accept()
+    actions = stream.too_large(call.stream)
+    assert reports(actions, UnreadableDropped)
+    assert not reports(actions, Discontinuity)
+    assert stream.is_open
+    assert in_doubt(driver.elapse(TimerKind.ANSWER, call.stream))
 
 
 def test_a_silent_overlap_is_asked_again_with_the_exact_cursor_and_then_dropped(

@@ -240,6 +240,15 @@ def test_an_event_without_an_id_that_comes_again_behind_the_witness_is_a_duplica
     assert delivered(call.event(None, call.progress(3)))
 
 
+@pytest.mark.parametrize("between", [None, {}])
+def test_it_is_one_too_if_something_that_carries_nothing_came_between(call: Peer, between: Any) -> None:
+    call.event(None, call.progress(3))
+    call.resumed()
+    call.event("e2", call.progress(2))
+    call.event(None, between, retry=50)
+    assert delivered(call.event(None, call.progress(3))) == []
+
+
 def test_an_id_that_comes_twice_identifies_nothing_and_loses_no_message(driver: Driver) -> None:
     call = driver.call()
     call.accept()
@@ -838,6 +847,49 @@ def test_an_answer_too_large_leaves_the_call_in_doubt_and_is_not_asked_for_again
     assert not call.is_open
 
 
+@pytest.mark.parametrize("moment", ["open", "on trial", "proven"])
+def test_an_answer_too_large_that_is_another_calls_costs_only_that(call: Peer, moment: str) -> None:
+    """The TypeScript SDK replays what followed on every stream of the session."""
+    other = call.driver.call(n=2).stream_up("o1")
+    if moment != "open":
+        call.resumed()
+    if moment == "proven":
+        call.event("e2", call.progress(2))
+    actions = call.too_large(other.stream)
+    assert reports(actions, UnreadableDropped)
+    assert outcomes(actions) == []
+    assert call.is_open
+    assert other.is_open, "its own stream may bring a good one"
+    if moment == "on trial":
+        call.event("e2", call.progress(2))
+    assert outcomes(call.event("e9", call.result())) == [Outcome.COMPLETED]
+    assert in_doubt(call.driver.elapse(TimerKind.ANSWER, other.stream))
+    assert not other.is_open
+
+
+def test_one_that_is_of_a_call_which_has_its_answer_costs_nothing(call: Peer) -> None:
+    other = call.driver.call(n=2).stream_up("o1")
+    other.event("o2", other.result())
+    actions = call.too_large(other.stream)
+    assert len(actions) == len(reports(actions, UnreadableDropped)) == 1
+
+
+def test_one_that_is_of_a_call_without_a_stream_costs_nothing() -> None:
+    driver = Driver(has_hook=True).opened()
+    call, asked = driver.call().stream_up("e1"), driver.call(n=2)
+    asked.accept()
+    asked.event(None, asked.progress(1))
+    asked.cut()
+    actions = call.too_large(asked.stream)
+    assert len(actions) == len(reports(actions, UnreadableDropped)) == 1
+    assert not in_doubt(driver.log)
+
+
+def test_one_that_is_of_nobody_known_may_be_this_calls(call: Peer) -> None:
+    """What begins like an answer may be a request of the server's."""
+    assert in_doubt(call.too_large(10**6))
+
+
 @pytest.mark.parametrize("resumed", [True, False])
 def test_what_is_meant_as_the_answer_but_is_none_ends_the_call_in_doubt(call: Peer, resumed: bool) -> None:
     if resumed:
@@ -867,6 +919,32 @@ def test_what_is_no_message_and_names_no_call_is_dropped(call: Peer) -> None:
     actions = call.event("e9", {"hello": 1})
     assert reports(actions, UnreadableDropped)
     assert call.is_open
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_each_part_of_a_batch_that_is_no_message_is_reported(call: Peer, good: int) -> None:
+    batch = [*[call.progress(3)] * good, {"jsonrpc": "2.0", "method": "n", "params": [1]}, 7]
+    actions = call.event("e9", batch)
+    assert len(delivered(actions)) == good
+    assert len(reports(actions, UnreadableDropped)) == 2
+    assert not call.driver.is_set(TimerKind.ANSWER, call.stream)
+    assert call.is_open
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_a_part_of_a_batch_that_is_meant_as_the_answer_ends_the_call_in_doubt(call: Peer, good: int) -> None:
+    actions = call.event("e9", [*[call.progress(3)] * good, {"id": call.stream, "result": "text"}])
+    assert len(reports(actions, UnreadableDropped)) == 1
+    assert not in_doubt(actions)
+    assert in_doubt(call.driver.elapse(TimerKind.ANSWER, call.stream))
+
+
+def test_a_batch_in_a_json_body_is_read_like_that_too(driver: Driver) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    actions = call.body([call.result(), 7])
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert len(reports(actions, UnreadableDropped)) == 1
 
 
 # Recheck.

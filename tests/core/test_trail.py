@@ -225,6 +225,15 @@ def test_a_new_id_ends_the_expectation() -> None:
     assert trail.place(None, b"[1]", True, 2) is Placement.UNKNOWN
 
 
+@pytest.mark.parametrize("between", [(None, b""), (None, b"{}"), ("r", b"")], ids=str)
+def test_what_carries_nothing_ends_no_expectation(between: tuple[str | None, bytes]) -> None:
+    trail = _after_witness()
+    trail.place(*between, False, 2)
+    assert trail.place(None, b"[1]", True, 2) is Placement.DUPLICATE
+    trail.place(*between, False, 2)
+    assert trail.place(None, b"[2]", True, 2) is Placement.DUPLICATE
+
+
 def test_events_without_an_id_are_remembered_only_behind_one_with_an_id() -> None:
     trail = Trail({})
     assert trail.place(None, A, True, 1) is Placement.UNKNOWN
