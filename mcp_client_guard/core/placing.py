@@ -113,6 +113,12 @@ class Placing(Registry):
                 self._break(stream, "a message that belongs to no request of this session", event)
                 return
 
+    def _see_end(self, stream: Stream, event: EventReceived) -> None:
+        """Whether this is the answer that came on another stream before: then nothing is missing any more."""
+        if stream.is_unwanted and stream.trial is None:
+            ids = (stream.number, str(stream.number))
+            stream.is_whole |= any("method" not in m and m.get("id") in ids for m in messages_of(event.body))
+
     def _take_owed(self, stream: Stream, trial: Trial) -> bool:
         """A held answer that a request waits for settles it, whatever the resume is worth."""
         for event in trial.held:

@@ -12,7 +12,7 @@ from .actions import NO_DELAY, CancelTimer, Delay, Deliver, Get, Hangup, Post, R
 from .inputs import EventReceived
 from .ledger import Call, Own, Repeat
 from .listening import is_listen
-from .model import JSON, CursorDropped, CursorMoved, Seen, fingerprint
+from .model import JSON, CursorDropped, CursorMoved, Outcome, Seen, fingerprint
 from .policy import GuardPolicy
 from .report import Discontinuity, DuplicateDropped, MaybeRedelivered
 from .session import Session
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CAP = 10.0
 _STANDALONE_CAP = 60.0
 _KEPT_TRAILS = 64
+_ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED, Outcome.INPUT_REQUIRED)
 _MAYBE_REDELIVERED = 512
 """A cursor on disk is at most this many events behind (DESIGN §7)."""
 
@@ -292,6 +293,8 @@ class Registry:
     def _give_up(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
         self._signal_cancel(stream)
+        if self._misses(stream):
+            self._report_loss(stream, why)
         if stream.unreadable:
             self.calls.unreadable(stream.call, None, why)
         elif stream.was_sent:
@@ -299,6 +302,12 @@ class Registry:
         else:
             self.calls.unsent(stream.call, why)
         self._finish(stream)
+
+    def _misses(self, stream: Stream) -> bool:
+        """Whether its answer came on another stream, and what stands before that may be in the log, still."""
+        call = stream.call
+        answered = call is not None and call.outcome in _ANSWERED and not call.cancelled
+        return answered and stream.trail.cursor is not None and not stream.is_whole
 
     def _cancel_timers(self, stream: Stream) -> None:
         if stream.resumed:

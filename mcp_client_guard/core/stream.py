@@ -127,6 +127,10 @@ class Stream:
     """Where it is posted, in a legacy session."""
     brought_endpoint: bool = False
     """What was to be the standalone stream is a legacy one: the server knows the session no more."""
+    is_whole: bool = False
+    """It has brought the answer to its request, which came on another stream before."""
+    looks: int = 0
+    """Connections lost since."""
     accepted: bool = False
     """Its POST was answered without content: the answer comes on the carrier."""
 

@@ -125,6 +125,7 @@ class Streams(Upgrading):
             self._look(stream, stream.last_look, event)
         elif not (stream.resumed and self._is_held(stream, event)):
             self._place(stream, event)
+        self._see_end(stream, event)
         if self.upgrades and stream.kind is StreamKind.STANDALONE:
             self.consider_upgrade()
 
@@ -169,7 +170,8 @@ class Streams(Upgrading):
             self._conclude(stream, complete=False)
         elif stream.trail.cursor is not None or stream.on_socket or stream.is_unwanted:
             self.out.append(Hangup(stream.connection))
-            self._cut(stream, "no byte for max_idle", told.at, clean=False)
+            # Where nobody waits, silence behind the witness is the end of the log.
+            self._cut(stream, "no byte for max_idle", told.at, clean=stream.is_unwanted and stream.witnessed)
         elif stream.stateless and stream.call is not None:
             return  # closing it would cancel it, and there is no ping: TCP keepalive alone finds a dead peer
         elif stream.answered or stream.kind is StreamKind.CALL:
@@ -241,21 +243,22 @@ class Streams(Upgrading):
             return
         if not by_us:  # else it says nothing of the server
             self._account(stream, at)
+        stream.looks += stream.is_unwanted
         call = stream.call
         if call is not None and clean and cursor is None and not (stream.resumed or call.was_taken):
             stream.unreadable = True  # whatever came of it is no answer, and it is complete
         if call is None:
             stream.move(StreamStep.CUT)
             self._get(stream, self._delay(stream))
-        elif not call.in_flight:
-            self._finish(stream)
+        elif not call.in_flight and (not self._misses(stream) or (clean and stream.witnessed)):
+            self._finish(stream)  # to its end it has brought all that the log holds of it
         elif stream.unreadable:
             self._give_up(stream, "its answer could not be read")
         elif self.calls.is_over(call):
             self._give_up(stream, f"its connection was lost, and its session is gone ({why})")
         elif cursor is None:
             self._give_up(stream, f"its connection was lost and cannot be resumed ({why})")
-        elif stream.attempts > self.policy.max_attempts:
+        elif max(stream.attempts, stream.looks) > self.policy.max_attempts:
             self._give_up(stream, f"its stream could not be opened again ({why})")
         elif not by_us and self._is_fruitless(stream, at):
             self._give_up(stream, "resumes of its stream bring nothing new")

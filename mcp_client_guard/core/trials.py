@@ -167,7 +167,8 @@ class Trials(Placing):
     def _reopen(self, stream: Stream, delay: Delay) -> None:
         """Close the present connection and open another for the same stream."""
         call = stream.call
-        if call is not None and (stream.trail.cursor is None or not call.in_flight):
+        wanted = call is None or call.in_flight or self._misses(stream)
+        if call is not None and (stream.trail.cursor is None or not wanted):
             # A GET without a cursor would open another stream; a cancelled request is not resumed.
             self._give_up(stream, "its stream has no cursor any more")
             return
