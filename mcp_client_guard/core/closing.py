@@ -64,6 +64,7 @@ class Closing(Trials):
             same = digest_of(event.data) == digest_of(look.answer.data)
             if not same:
                 self._report_loss(stream, "another message under the answer's event ID", event)
+                look.missed, look.overtaken = [], []
             self._conclude(stream, complete=same)
         elif stream.trail.has_received(event.event_id):
             look.overtaken += look.missed
@@ -92,9 +93,10 @@ class Closing(Trials):
         look = stream.last_look
         assert look is not None
         self.out.append(CancelTimer(self._closing_timer(stream)))
-        if complete and look.overtaken:
+        left_out = look.overtaken if complete else look.overtaken + look.missed
+        if left_out:
             why = "the server left out events between its replay and its live tail"
-            self._report_loss(stream, why, look.overtaken[0])
+            self._report_loss(stream, why, left_out[0])
         missed, look.missed = look.missed if complete else [], []
         for event in missed:
             # One that breaks the stream has the answer delivered by `_give_up`.
@@ -119,7 +121,7 @@ class Closing(Trials):
         if stream.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.trial is not None:
-            self._take_owed(stream, stream.trial)
+            self._take_alone(stream, stream.trial)
 
     def _closing_timer(self, stream: Stream) -> Timer:
         return Timer(TimerKind.CLOSING, stream.number, stream.connection)

@@ -127,6 +127,13 @@ class Placing(Registry):
                     self.calls.take(stream, message)
         return self._streams.get(stream.number) is not stream
 
+    def _take_alone(self, stream: Stream, trial: Trial) -> bool:
+        """The same, where nothing has been said yet of what else is held: with the answer it is dropped."""
+        owed = [self.calls.owed(stream, m) for event in trial.held for m in messages_of(event.body)]
+        if stream.call in owed and None in owed:
+            self._report_loss(stream, "its answer came, and what is held beside it was not proven", trial.held[0])
+        return self._take_owed(stream, trial)
+
     def _take_first(self, stream: Stream, first: EventReceived) -> bool:
         return self._take_owed(stream, Trial(stream.trail, "", None, held=[first]))
 

@@ -293,7 +293,7 @@ class Registry:
     def _give_up(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
         self._signal_cancel(stream)
-        if self._misses(stream):
+        if self._misses(stream) or (stream.trial is not None and stream.trial.held):
             self._report_loss(stream, why)
         if stream.unreadable:
             self.calls.unreadable(stream.call, None, why)

@@ -13,7 +13,7 @@ from .messages import messages_of
 from .report import Disconnected, Discontinuity, Resumed, StandaloneUnavailable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
-from .trial import Trial, broken
+from .trial import Trial, broken, is_resume_gap
 from .upgrading import STEADY_SECONDS, Upgrading
 
 _PACE_MS = 10
@@ -80,7 +80,7 @@ class Streams(Upgrading):
     def _body_of_get(self, stream: Stream, told: BodyReceived) -> None:
         """A GET was answered without events; but an answer that is owed is one, wherever it comes."""
         held = EventReceived(stream.number, stream.connection, None, b"", told.body)
-        if stream.kind is StreamKind.CALL and self._take_owed(stream, Trial(stream.trail, "", None, held=[held])):
+        if stream.kind is StreamKind.CALL and self._take_alone(stream, Trial(stream.trail, "", None, held=[held])):
             return
         self._refused_get(stream, stream.unexpected_status, told.body, None)
 
@@ -315,7 +315,7 @@ class Streams(Upgrading):
             self.out.append(Report(StandaloneUnavailable(f"HTTP {status}")))
             self._finish(stream)
             return
-        if stream.resumed and (status == 410 or (status == 409 and _is_resume_gap(body))):
+        if stream.resumed and (status == 410 or (status == 409 and is_resume_gap(body))):
             self._gap_reported(stream, f"the server reports a gap (HTTP {status})")
             return
         if status >= 500:
@@ -392,12 +392,3 @@ def _is_final(stream: Stream, status: int) -> bool:
     """Whether the server offers no standalone stream: its word for it, or any refusal of the very first one."""
     never_opened = stream.state is StreamState.OPEN
     return status in _NO_BODY_STATUSES or (never_opened and 400 <= status < 500 and status not in _WAIT_STATUSES)
-
-
-def _is_resume_gap(body: Any) -> bool:
-    """409 with a `resume_gap` anywhere in its JSON: the server itself says that events are missing."""
-    if isinstance(body, dict):
-        return any(k == "resume_gap" or _is_resume_gap(v) for k, v in body.items())
-    if isinstance(body, list):
-        return any(_is_resume_gap(v) for v in body)
-    return bool(body == "resume_gap")

@@ -8,6 +8,7 @@ and `{}` (what that server makes of them).
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -116,3 +117,12 @@ class Trial:
         if scheme is IdScheme.CONTIGUOUS and any(follows(scheme, b, event.event_id) for b in before):
             return Judged(Evidence(Grade.CONSISTENT, "the event IDs continue without a gap"), fits=True)
         return Judged(self.unproven, fits=True)
+
+
+def is_resume_gap(body: Any) -> bool:
+    """409 with a `resume_gap` anywhere in its JSON: the server itself says that events are missing."""
+    if isinstance(body, dict):
+        return any(k == "resume_gap" or is_resume_gap(v) for k, v in body.items())
+    if isinstance(body, list):
+        return any(is_resume_gap(v) for v in body)
+    return bool(body == "resume_gap")

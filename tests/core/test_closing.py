@@ -116,6 +116,54 @@ def test_an_answer_that_a_trial_holds_is_stronger_than_what_ends_the_call(driver
     assert [m["id"] for m in delivered(actions) if "id" in m] == [call.host_id]
 
 
+@pytest.mark.parametrize("how", ["deadline", "cancel", "close", "JSON"])
+def test_what_is_held_beside_it_is_not_dropped_unsaid(driver: Driver, how: str) -> None:
+    call = driver.call().stream_up("e1", "e2")
+    call.cut()
+    if how == "JSON":
+        call.accept(events=False)
+        actions = call.body([note("n"), call.result()])
+    else:
+        call.accept()
+        call.event("e8", note("n"))
+        call.event("e9", call.result())
+        actions = ENDS[how](call)
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert len(reports(actions, Discontinuity)) == 1
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel", "close", "JSON"])
+def test_what_carries_nothing_is_no_loss(driver: Driver, how: str) -> None:
+    call = driver.call().stream_up("e1", "e2")
+    call.cut()
+    if how == "JSON":
+        call.accept(events=False)
+        actions = call.body(call.result())
+    else:
+        call.accept()
+        call.event("e8")
+        call.event("e9", call.result())
+        actions = ENDS[how](call)
+    assert not reports(actions, Discontinuity)
+
+
+def test_nor_is_what_is_held_where_the_session_is_lost(driver: Driver) -> None:
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    call.event("e8", note("n"))
+    assert [r.stream for r in reports(driver.call("x").refuse(404), Discontinuity)] == [str(call.stream)]
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_what_a_look_has_found_before_it_ended_is_not_dropped_unsaid(call: Peer, how: str) -> None:
+    call.accept()
+    call.event("e3", call.progress(3))
+    actions = ENDS[how](call)
+    told = reports(actions, Discontinuity)
+    assert [m.get("id") for m in delivered(actions) if m.get("id") == call.host_id] == [call.host_id]
+    assert told, "e3 was in the log"
+
+
 def test_a_deadline_that_comes_after_all_was_settled_does_nothing(driver: Driver) -> None:
     call = driver.call()
     timer = next(t for t in driver.timers if t.kind is TimerKind.DEADLINE)
