@@ -190,7 +190,8 @@ class Calls(Choosing):
         call = self.ledger.by_host_id(request_id)
         if call is None:
             self._join_no_more(request_id)
-            self._give_up_answers(request_id)
+            if request_id is not None:
+                self._give_up_answers(request_id)
             return
         self._conclude(call)
         if not call.in_flight:

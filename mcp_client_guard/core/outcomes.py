@@ -97,7 +97,7 @@ class Outcomes(ABC):
         if call.is_unsafe_call:
             self.shared.begin(call.digest, call)
         self._name(call)
-        self.shared.goes_on(call, Named(call.call_key, call.digest, call), self.clock.now)
+        self.shared.goes_on(call, Named(call.call_key, call.digest, call))
 
     def _name(self, call: Call) -> None:
         for name in self.shared.names_of(call):
@@ -204,7 +204,7 @@ class Outcomes(ABC):
             self._latch(call, outcome, reason, answer if owed else None, owed)
         told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
         known = Named(call.call_key, call.digest, None, outcome, answer, told)
-        self.shared.goes_on(call, known, self.clock.now)
+        self.shared.goes_on(call, known)
         for name in self.shared.names_of(call):
             self.shared.name(name, known)
 

@@ -72,9 +72,6 @@ class Repeats(Outcomes):
         went_on = self.shared.went_on.get(key)
         if went_on is None:
             return None
-        if went_on.known.answer is not None and self.clock.now - went_on.at > self.policy.deadline_of(call.tool):
-            del self.shared.went_on[key]
-            return None
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         others = [doubt.call_key for doubt in doubts if doubt.went_on_from == key]
         for one in self.shared.in_flight(call.digest):

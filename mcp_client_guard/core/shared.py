@@ -70,8 +70,6 @@ class WentOn:
 
     round: Round
     known: Named
-    at: float
-    """When this came to be known, in seconds on the machine's clock."""
 
 
 @define(eq=False, repr=False)
@@ -197,7 +195,7 @@ class SharedLedger:
             self.rounds[waiting[0].key] = waiting[1:]
         return waiting[0] if waiting else None
 
-    def goes_on(self, call: Call, known: Named, now: float) -> None:
+    def goes_on(self, call: Call, known: Named) -> None:
         """What is known of a request that continues a call, for the other hosts that go on with it, too."""
         goes_on = call.continues
         if goes_on is None:
@@ -207,7 +205,7 @@ class SharedLedger:
             call.went_along = 0
         # One in doubt holds back whoever would get the answer of an equal one, and cannot be told from its repeat.
         if goes_on.others > 0 or (goes_on.key in self.went_on and known.told is not None):
-            self.went_on[goes_on.key] = WentOn(goes_on, known, now)
+            self.went_on[goes_on.key] = WentOn(goes_on, known)
             _bound(self.went_on)
 
     def served(self, goes_on: Round, hosts: int) -> None:
