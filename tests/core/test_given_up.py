@@ -265,13 +265,7 @@ def test_a_host_that_never_goes_on_leaves_no_answer_for_a_later_call(later: floa
 
 
 def test_while_a_later_call_is_in_trouble_its_repeat_joins_that_one() -> None:
-    process = Process()
-    one, two = process.connect(), process.connect()
-    first = one.request("tools/call", CALL, **HEADERS)
-    first.not_written()
-    two.request("tools/call", CALL, **HEADERS)
-    first.begin()
-    first.answer(ASKS)
+    _, one, _ = both()
     go_on(one).answer({"content": [{"type": "text", "text": "receipt 1"}]})
     one.request("tools/call", CALL, **HEADERS).answer(ASKS)
     one.begins = False
