@@ -175,7 +175,8 @@ class Choosing(Taking):
         in_flight = self._trial is not None and self._trial.in_flight
         may_be_taken = in_flight or self._tried is not None
         is_its_own = stream.call is not None and stream.call.own is Own.TRIAL
-        if not (is_its_own or (stream.legacy and may_be_taken)):
+        is_nobody_s = self.session.state is SessionState.NEW  # given up, but its stream may speak yet
+        if not (is_its_own or (stream.legacy and (may_be_taken or is_nobody_s))):
             return False
         if may_be_taken and len(self._said) < self.policy.max_held:
             self._said.append((stream, message, event_id))

@@ -82,17 +82,24 @@ class Detecting(Restoring):
 
     def conclude_refusal(self, call: Call) -> None:
         """This request must have its outcome now."""
+        for refusal in self.let_go_of(call):
+            self._refused_for_good(call, refusal)
+
+    def let_go_of(self, call: Call) -> list[Refusal]:
+        """This request waits for no legacy stream any more. Returns what its POST drew, if it did."""
         mine = [refusal for held, refusal in self._refused if held is call]
         self._refused = [(held, refusal) for held, refusal in self._refused if held is not call]
-        for refusal in mine:
-            self._refused_for_good(call, refusal)
         if mine and not self._refused:
             self.streams.look_no_more()
+        return mine
 
     def generation_known(self) -> None:
-        """A session was opened."""
+        """A session was opened. If that was by POST, no legacy stream is waited for that could end it."""
         self._is_known = True
         self.is_remembered, self._left_legacy = False, ()
+        if self._refused and not self.is_legacy:
+            self.streams.close_carrier()
+            self.legacy_not_found()
 
     def legacy_gone(self, calls: Sequence[Call]) -> None:
         """There is no legacy stream any more where one was: the server speaks streamable HTTP by now, or is gone.

@@ -298,6 +298,7 @@ class Recovery(Detecting):
         """The host opens a session itself."""
         call, self._initializing = self._initializing, None
         if call is not None:
+            self.let_go_of(call)
             self.streams.cancel(call)
             self._settle(call, Outcome.CANCELLED, "the host opens a session itself")
         self._suspicion, self._is_restore = None, False

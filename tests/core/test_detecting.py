@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import EndSession, Get, Post, TimerKind
-from mcp_client_guard.core.inputs import Answered, EventReceived
+from mcp_client_guard.core.actions import AskUpgrade, EndSession, Get, OpenSocket, Post, TimerKind
+from mcp_client_guard.core.inputs import Answered, EventReceived, UpgradeAnswered
 from mcp_client_guard.core.model import CallSent, CursorDropped, Generation, Grade, Outcome, SessionEnded
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import EndpointRefused, GenerationChosen, SessionLost
@@ -214,6 +214,17 @@ def test_meanwhile_the_standalone_stream_waits_and_keeps_its_cursor() -> None:
     assert [e.grade for e in evidence(driver.standalone.event("e2", note("two")))] == [Grade.PROVEN]
 
 
+def test_a_ticket_that_was_asked_for_before_moves_no_legacy_stream() -> None:
+    driver = Legacy(generation="sessions", upgrades=True)
+    super(Legacy, driver).opened(standalone=True)
+    cut_standalone(driver)
+    (asked,) = of(driver.log, AskUpgrade)
+    suspected(driver)
+    driver.accepts()
+    assert not of(driver.feed(UpgradeAnswered(asked.question, 200, {"ticket": "t1"})), OpenSocket)
+    assert reports(driver.names(), SessionLost), "it is heard, and there is a session beside it next"
+
+
 def test_it_waits_as_well_for_an_initialize_that_can_wait_no_longer() -> None:
     driver = live(standalone=True)
     cut_standalone(driver)
@@ -259,6 +270,38 @@ def test_unless_it_is_a_legacy_stream_itself() -> None:
     driver.standalone.accept()
     assert not delivered(driver.standalone.event(None, b"/messages?session=1", name="endpoint"))
     assert of(suspected(driver).actions, Get)
+
+
+@pytest.mark.parametrize("whose", ["the guard's", "a trial's", "the host's"])
+def test_a_session_that_is_opened_by_post_meanwhile_ends_the_wait_for_a_legacy_stream(whose: str) -> None:
+    """An endpoint that came late would turn a live session of streamable HTTP into a legacy one."""
+    driver = auto()
+    if whose == "the guard's":
+        driver = live()
+        lost(driver)
+        driver.sent("initialize").refuse(405)
+    elif whose == "a trial's":
+        driver = Legacy(generation="auto")
+        driver.request("server/discover")
+        driver.sent("initialize").refuse(405)
+    else:
+        refused(driver)
+    looking = driver.carrier.stale()
+    sent = driver.request("initialize", {"protocolVersion": "2025-11-25"})
+    sent.answer(RESULT, session_id="session-two")
+    driver.notify("notifications/initialized")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    assert not looking.is_open
+    assert not driver.machine._calls.is_detecting
+    if whose == "a trial's":
+        assert driver.sent("server/discover").is_open
+    elif whose == "the host's":
+        assert outcomes(driver.log) == [Outcome.COMPLETED] * 2
+    assert driver.get.headers["mcp-session-id"] == "session-two", "the standalone stream"
+    assert not of(driver.serves(), Post)
+    assert driver.machine.session.generation is Generation.STREAMABLE_HTTP
+    (call,) = of(driver.call().actions, Post)
+    assert (call.target, call.headers["mcp-session-id"]) == (None, "session-two")
 
 
 def test_an_error_by_post_is_of_a_server_that_reads_posts() -> None:
@@ -424,6 +467,16 @@ def test_a_trial_that_is_given_up_while_it_is_refused_lets_the_probe_pass() -> N
     actions = driver.elapse(TimerKind.DEADLINE, trial.stream)
     assert [p.message["method"] for p in of(actions, Post)] == ["server/discover"]
     assert not driver.carrier.is_open
+
+
+def test_what_a_trial_s_stream_says_once_it_was_given_up_is_for_nobody() -> None:
+    driver, _ = tried()
+    trial = driver.sent("initialize")
+    driver.takes(trial)
+    driver.elapse(TimerKind.DEADLINE, trial.stream)
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {}}
+    assert not delivered(driver.carries(trial.result(LEGACY_RESULT)) + driver.carries(note("x")))
+    assert not delivered(driver.carries(asked))
 
 
 def test_a_legacy_session_of_a_dead_process_is_never_offered() -> None:
