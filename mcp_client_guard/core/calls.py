@@ -126,8 +126,9 @@ class Calls(Choosing):
         stateless = method != "initialize" and self.session.is_stateless(sent.headers)
         if stateless:
             self._newest_stateless = sent
-        continues = self.shared.take_round(continuing_key(method, params)) if stateless else None
         key, is_named = named or sent.call_key, named is not None or sent.named
+        goes_on = continuing_key(method, params) if stateless else None
+        continues = self.shared.take_round(goes_on, key if is_named else None)
         if continues is not None and not is_named:
             key, is_named = continues.call_key, continues.named
         return Call(

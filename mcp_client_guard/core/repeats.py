@@ -10,7 +10,7 @@ from .ledger import CONSENT, Call, Joined, Repeat, arguments_digest, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome
 from .outcomes import WAITS_ELSEWHERE, Outcomes
 from .report import RepeatJoined, RepeatRefused
-from .rounds import Round, asks_for_input, continuing_key, goes_on_from
+from .rounds import Round, asks_for_input, awaited_key, continuing_key, goes_on_from
 from .shared import Doubt, Named, WentOn
 
 
@@ -51,6 +51,8 @@ class Repeats(Outcomes):
             return False
         elif answer is not None:
             self.shared.answered(call.digest, named.call_key)
+            if asks_for_input(answer):
+                self.shared.told_as_well(awaited_key(call.method, call.params, answer), named.call_key)
             self._answer(call, {"jsonrpc": "2.0", **answer}, of=named.call_key)
             self.out.append(Save((CallRepeated(named.call_key),)))
         elif told is None:

@@ -27,8 +27,8 @@ class Round:
     named: bool
     """The host chose the call key."""
     others: int = 0
-    """Hosts that were told the same besides, since their call was joined to this one, and have not been told yet
-    what came after."""
+    """Hosts that were told the same besides, since their call was joined to this one or had its name, and have not
+    been told yet what came after."""
 
 
 def asks_for_input(message: JSON) -> bool:

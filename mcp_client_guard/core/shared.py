@@ -188,12 +188,23 @@ class SharedLedger:
         self.rounds[round.key] = (*self.rounds.pop(round.key, ()), round)[-_KEPT_ALIKE:]
         _bound(self.rounds)
 
-    def take_round(self, key: bytes | None) -> Round | None:
-        """The call that a request with this key continues. Once: another with this key repeats the request."""
+    def told_as_well(self, key: bytes, call_key: str) -> None:
+        """One host more was told that the server waits for this call to go on."""
+        for waiting in self.rounds.get(key, ()):
+            waiting.others += waiting.call_key == call_key
+
+    def take_round(self, key: bytes | None, name: str | None) -> Round | None:
+        """The call that a request with this key continues. Once: another with this key repeats the request.
+
+        A request with a name continues what has this name, or has none yet where the name is new: two names are
+        two calls, however alike they stop.
+        """
         waiting = self.rounds.pop(key, ()) if key is not None else ()
-        if len(waiting) > 1:
-            self.rounds[waiting[0].key] = waiting[1:]
-        return waiting[0] if waiting else None
+        fits = [w for w in waiting if name in (None, w.call_key) or not (w.named or name in self.names)]
+        left = tuple(w for w in waiting if w not in fits[:1])
+        if left:
+            self.rounds[left[0].key] = left
+        return fits[0] if fits else None
 
     def goes_on(self, call: Call, known: Named) -> None:
         """What is known of a request that continues a call, for the other hosts that go on with it, too."""

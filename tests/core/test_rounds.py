@@ -354,6 +354,34 @@ def test_the_same_by_name(two: tuple[Connection, Connection]) -> None:
     assert of(go_on(other, name="mine").actions, Post)
 
 
+@pytest.mark.parametrize("when", ["in flight", "answered", "in doubt"])
+@pytest.mark.parametrize("goes_on_as", [None, "mine"])
+def test_two_that_know_a_call_by_its_name_go_on_with_one_request(goes_on_as: str | None, when: str) -> None:
+    """The second was told by the name alone what the server asks; the continuation need not repeat the name."""
+    one = opened()
+    other = one.process.connect()
+    call(one, name="mine").answer(asks())
+    assert delivered(call(other, name="mine").actions)[0]["result"] == asks()
+    first = go_on(one, name=goes_on_as)
+    if when == "answered":
+        first.answer()
+    elif when == "in doubt":
+        first.accept()
+        first.cut()
+    assert not of(go_on(other, name=goes_on_as).actions, Post)
+    assert ran(one.process) == 1
+
+
+def test_two_names_that_stop_alike_go_on_each_by_itself_and_once() -> None:
+    host = opened()
+    for name in ("order-1", "order-2", "order-3"):
+        call(host, name=name).answer(asks())
+    for name in ("order-2", "order-1"):
+        assert [r.call_key for r in records(go_on(host, name=name).actions, CallSent)] == [name]
+        assert not of(go_on(host, name=name).actions, Post), "it does not go on in the place of another"
+    assert [r.call_key for r in records(go_on(host).actions, CallSent)] == ["order-3"]
+
+
 def test_a_new_call_that_stops_alike_goes_on_by_itself(two: tuple[Connection, Connection]) -> None:
     one, other = two
     go_on(one).answer()
