@@ -48,6 +48,8 @@ class Recovery(Detecting):
     _opened_lately: int = field(default=0, init=False)
     _attempts: int = field(default=0, init=False)
     """To open a session, in a row, of which none became live."""
+    _is_leaving: bool = field(default=False, init=False)
+    """The streams of a lost session are being given up: one that was opened by the first would be left with them."""
 
     # What refusals say.
 
@@ -247,8 +249,10 @@ class Recovery(Detecting):
             self.session.move(SessionStep.GONE)
             self.out.append(CancelTimer(RESTORING))
             self._restoring.clear()
+        self._is_leaving = True
         self.streams.leave_session(self._opener())
         self._strand_suspects(by_word or self.is_legacy)
+        self._is_leaving = False
         self._reinitialize()
 
     def _opener(self) -> Stream | None:
@@ -277,7 +281,7 @@ class Recovery(Detecting):
         return known and self._opened_lately < most and self._attempts < most
 
     def _reinitialize(self) -> None:
-        if self.session.state is not _S.LOST:
+        if self.session.state is not _S.LOST or self._is_leaving:
             return
         if not self._may_open():
             spent = self.session.initialize_params is not None

@@ -652,6 +652,20 @@ def test_our_own_initialize_lost_with_its_carrier_is_tried_again_within_the_budg
     assert state(driver) is SessionState.LOST
 
 
+@pytest.mark.parametrize("waiting", [1, 2])
+def test_a_lost_carrier_costs_one_of_the_budget_however_many_requests_wait(driver: Legacy, waiting: int) -> None:
+    driver.answers(driver.request("tools/list"), {"tools": []})
+    for _ in range(5):
+        for number in range(waiting):
+            driver.takes(driver.request("prompts/list", {"cursor": f"c{number}"}))
+        assert len(of(driver.carrier.cut(), Get)) == 1
+        again = posted(driver.reopened(), "prompts/list")
+        assert len(again) == waiting
+        for post in again:
+            driver.answers(driver.peer(post.stream), {"prompts": []})
+    assert not of(driver.carrier.cut(), Get), "the sixth in a minute is not replaced"
+
+
 def test_a_call_before_any_session_is_in_doubt_when_its_carrier_is_lost() -> None:
     driver = Legacy()
     driver.call()
