@@ -49,7 +49,7 @@ class Recovery(Detecting):
     _attempts: int = field(default=0, init=False)
     """To open a session, in a row, of which none became live."""
     _is_leaving: bool = field(default=False, init=False)
-    """The streams of a lost session are being given up: one that was opened by the first would be left with them."""
+    """The streams of a lost session are being given up: what one of them opened would go with the others."""
 
     # What refusals say.
 

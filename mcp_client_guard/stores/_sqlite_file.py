@@ -73,6 +73,7 @@ class OpenFile:
             try:
                 _prepare(self.db, path)
                 self._files |= {name: os.lstat(name) for name in (f"{path}-wal", f"{path}-shm")}
+                _flush_directory(path)
             except BaseException:
                 self.db.close()
                 raise
@@ -123,6 +124,8 @@ def _prepare(db: sqlite3.Connection, path: str) -> None:
     mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StoreError(f"{path}: this file system cannot hold a write-ahead log, only {mode!r}")
+    # SQLite's own would come within a commit that somebody waits for, and keep its errors to itself.
+    db.execute("PRAGMA wal_autocheckpoint = 0")
     db.execute("PRAGMA trusted_schema = OFF")
     if sys.platform == "darwin":  # there fsync alone does not reach the disk
         db.execute("PRAGMA fullfsync = ON")
@@ -183,7 +186,10 @@ def _fill(db: sqlite3.Connection) -> None:
 
 
 def _flush_directory(path: str) -> None:
-    """So that a power loss cannot take back the name of a file whose content it must keep."""
+    """So that a power loss cannot take back the name of a file whose content it must keep.
+
+    Of its log, too: SQLite flushes that name once, and does not look at what comes of it.
+    """
     directory = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -27,12 +27,9 @@ from mcp_client_guard.stores._wake import Waiter
 NORMAL, FULL = 1, 2
 """Values of `PRAGMA synchronous`: with a log, NORMAL survives the process, FULL also a power loss."""
 
-LOG_PAGES = 1000
-"""When the log goes into the file. Only in a group that is flushed: SQLite flushes the log before it does that,
-and in a group that is not, it would tell nobody that it could not."""
-
-UNFLUSHED = 200
-"""Groups in a row that are not flushed."""
+LOG_GROUPS = 32
+"""Groups after which the log goes into the file, and begins anew: to flush what is written over a part of the log
+takes half the time that it takes to flush what lets it grow."""
 
 _FORK_SECONDS = 1.0
 """For which a fork waits until the thread has done what it is about; a disk may hang."""
@@ -44,7 +41,8 @@ class Writer:
     def __init__(self, path: str) -> None:
         self._path = path
         self._synchronous: int | None = None
-        self._unflushed = 0
+        self._in_log = 0
+        """Groups since the log went into the file."""
         self._is_inherited = False
         """The file was open when the parent of this process forked it."""
         self._begin()
@@ -144,7 +142,7 @@ class Writer:
                 job.error = StoreOwnershipLost(f"key {job.ownership.key!r} was released: connect again")
         try:
             if admitted:
-                self._commit(admitted, self._how_safe(admitted))
+                self._commit(admitted, FULL if any(job.durable for job in admitted) else NORMAL)
         except Exception as wrong:
             for job in admitted:
                 job.error = job.error or translate(wrong, self._path, job.doing)
@@ -152,13 +150,8 @@ class Writer:
         for ownership in {job.ownership for job in admitted}:
             if ownership.sent >= ownership.limits.slack:
                 self._prune(ownership)
-
-    def _how_safe(self, jobs: Sequence[GroupJob]) -> int:
-        if any(job.durable for job in jobs) or self._unflushed >= UNFLUSHED:
-            self._unflushed = 0
-            return FULL
-        self._unflushed += 1
-        return NORMAL
+        if self._in_log >= LOG_GROUPS:
+            self._empty_log()
 
     def _commit(self, jobs: Sequence[GroupJob], synchronous: int) -> None:
         assert self._file is not None
@@ -174,6 +167,7 @@ class Writer:
                     job.run(db)
                 else:
                     self._run_within(db, job)
+        self._in_log += 1
 
     def _run_within(self, db: sqlite3.Connection, job: GroupJob) -> None:
         db.execute("SAVEPOINT job")
@@ -192,7 +186,6 @@ class Writer:
         db = self._file.db
         if synchronous != self._synchronous:  # cannot be changed within a transaction
             db.execute(f"PRAGMA synchronous = {synchronous}")
-            db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES if synchronous == FULL else 0}")
             self._synchronous = synchronous
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -207,6 +200,15 @@ class Writer:
                 db.execute("ROLLBACK")
             raise
 
+    def _empty_log(self) -> None:
+        """As `_prune`, after the tasks were woken. Nothing that was flushed can be lost by its failure."""
+        assert self._file is not None
+        self._in_log = 0
+        try:
+            self._file.db.execute("PRAGMA wal_checkpoint")
+        except sqlite3.Error:
+            self._file.log_is_suspect = True  # it begins with a flush
+
     def _prune(self, ownership: Ownership) -> None:
         """After the tasks were woken, so that no write waits for it. On a full disk, another time."""
         ownership.sent = 0
@@ -220,7 +222,7 @@ class Writer:
         self.refuse_if_inherited()
         if self._file is None:
             self._file = OpenFile(self._path)
-            self._synchronous = None
+            self._synchronous, self._in_log = None, 0
         self._file.refuse_if_replaced()
         if not ownership.lock.acquire():
             raise StoreInUse(

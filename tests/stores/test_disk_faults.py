@@ -27,7 +27,7 @@ from tests.stores.records import task
 
 wrong, times, close = getattr(errno, args[0]), int(args[1]), args[2] == "close"
 layer = ctypes.CDLL(None)
-_sqlite_writer.LOG_PAGES = 6  # so that the work has checkpoints in it
+_sqlite_writer.LOG_GROUPS = 3  # so that the work has checkpoints in it
 watched = os.path.dirname(path)
 
 class Work:

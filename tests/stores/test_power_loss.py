@@ -31,7 +31,7 @@ from mcp_client_guard.core.model import TaskEnded
 from mcp_client_guard.stores import _sqlite_writer
 from tests.stores.records import replied, task
 
-_sqlite_writer.LOG_PAGES = 12  # so that the log goes into the file, and begins anew, often
+_sqlite_writer.LOG_GROUPS = 3  # so that the log goes into the file, and begins anew, often
 _sqlite_writer.FULL = int(args[0])
 
 marks = os.open(os.path.join(os.path.dirname(path), "acknowledged"), os.O_WRONLY | os.O_CREAT, 0o600)

@@ -74,20 +74,21 @@ async def test_a_durable_write_is_flushed_and_another_is_not(path: Path, commits
 
 
 @pytest.mark.anyio
-async def test_the_log_goes_into_the_file_with_a_flush_and_there_is_one_in_the_end(
-    path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("durable", [True, False])
+async def test_the_log_goes_into_the_file_and_begins_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
-    """However little is durable, the log does not grow for ever."""
-    monkeypatch.setattr(_sqlite_writer, "LOG_PAGES", 1)
-    monkeypatch.setattr(_sqlite_writer, "UNFLUSHED", 4)
-    (claim,) = await owned(path, "orders")  # takes one write
-    commits.synchronous.clear()
-    sizes = []
-    for wire_id in range(9):
-        await claim.write(1, [sent(wire_id, tool="x" * 5000)])
-        sizes.append(path.stat().st_size)
-    assert commits.synchronous == [NORMAL] * 3 + [FULL] + [NORMAL] * 4 + [FULL]
-    assert sizes[0] == sizes[2] < sizes[3] == sizes[7] < sizes[8]
+    """However little is durable, it does not grow for ever."""
+    monkeypatch.setattr(_sqlite_writer, "LOG_GROUPS", 4)
+    (claim,) = await owned(path, "orders")
+    log, sizes = path.with_name(f"{path.name}-wal"), []
+    for wire_id in range(40):
+        await claim.write(1, [sent(wire_id, tool="x" * 5000)], durable=durable)
+        await claim.write(1, [])  # its turn comes when the log is in the file
+        sizes.append((path.stat().st_size, log.stat().st_size))
+    assert sizes[0][0] < sizes[20][0] < sizes[-1][0]
+    assert sizes[-1][1] < 200_000
+    assert await wire_ids(path) == list(range(40))
     await claim.release()
 
 
