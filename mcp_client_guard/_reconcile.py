@@ -17,7 +17,7 @@ from ._errors import RequestFailed
 from ._theirs import is_theirs
 from .core.actions import Ask, Reply, StopAsking
 from .core.answers import CODE_SESSION_LOST, CallInDoubt
-from .core.inputs import HookRequested, Input, Reconciled
+from .core.inputs import HookRequested, HookWithdrew, Input, Reconciled
 from .core.model import JSON, assert_never
 from .core.verdicts import Fail, Resend, Resolve, Verdict
 
@@ -115,7 +115,8 @@ class Hooks:
                 self.feed(HookRequested(ticket, method, params, str(uuid.uuid4())))
                 await waiter.arrived.wait()
         finally:
-            self._replies.pop(ticket, None)
+            if self._replies.pop(ticket, None) is not None and not self._closed:
+                self.feed(HookWithdrew(ticket))
         error = waiter.message.get("error")
         if error is not None:
             raise RequestFailed(error.get("code", 0), error.get("message", ""), error.get("data"))
@@ -149,7 +150,8 @@ class _Waiter:
 class Reconciler:
     """A small client on the present session, for the `reconcile` hook to ask the server what happened.
 
-    What it sends goes through the ledger like any other request, and is not sent again.
+    What it sends goes through the ledger like any other request: it waits for a session, and is sent again where
+    it did not run, never where it may have.
     """
 
     _hooks: Hooks
@@ -158,7 +160,8 @@ class Reconciler:
         """Call a tool; returns the `CallToolResult` as JSON.
 
         Raises:
-            RequestFailed: the server answered with an error, the answer was lost, or the connection is closed.
+            RequestFailed: the server answered with an error, the answer was lost, there is no session and none
+                can be opened, or the connection is closed.
         """
         return await self.request("tools/call", {"name": name, "arguments": arguments or {}})
 

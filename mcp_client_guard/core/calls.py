@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from attrs import define, evolve, field
 
-from .actions import CancelTimer, Reply, Report, Save
+from .actions import CancelTimer, Report, Save
 from .answers import is_of_server, not_executed_answer, session_lost_answer
 from .choosing import Choosing
 from .classify import Ran
-from .inputs import Forwarded, HookRequested, MessageSubmitted
+from .inputs import Forwarded, MessageSubmitted
 from .ledger import (
     CALL_KEY,
     NEVER_SENT,
@@ -21,7 +21,6 @@ from .ledger import (
 from .listening import METHOD as LISTEN
 from .listening import is_listen
 from .model import JSON, AnswerDrained, Outcome, OutcomeTold, Told
-from .modern import dressed
 from .outcomes import deadline_timer
 from .report import NotificationLost
 from .rounds import asks_for_input, continuing_key
@@ -86,15 +85,16 @@ class Calls(Choosing):
         may_overtake = call.stateless or (state is SessionState.CONFIRMING and call.method == "ping")
         is_busy = state in _BUSY_STATES and not may_overtake
         is_lost = state is SessionState.LOST and not call.stateless
-        if is_lost and not self._may_open():
-            self._answer(call, session_lost_answer(call.host_id, self.why_lost))
-        elif not self._repeats_another(call):
-            if is_busy or is_lost:
+        if not self._repeats_another(call):
+            if is_lost and not self._may_open():
+                self._answer(call, session_lost_answer(call.host_id, self.why_lost))
+            elif is_busy or is_lost:
                 self._wait(call)
                 self._reinitialize()
+                return
             else:
                 self._post(call)
-            return
+                return
         if call.first_wire_id:
             self.out.append(CancelTimer(deadline_timer(call)))
 
@@ -272,7 +272,10 @@ class Calls(Choosing):
         if self.is_subscribed(call):
             self.not_acknowledged(call)
             return
-        if call.own not in (None, Own.HEIR):
+        if self.awaits_endpoint(call):
+            self._set_deadline(call)
+            return
+        if call.own not in (None, Own.HEIR, Own.HOOK):
             self.streams.cancel(call)
             self._own_failed(call, "no answer in time")
             return
@@ -324,35 +327,10 @@ class Calls(Choosing):
                 doubt = Doubt(key, told, self.clock.now, named, answer, went_on_from)
                 self.shared.doubt(call.digest, doubt)
 
-    # Other connections, and the user's hook.
+    # Other connections.
 
     def forwarded(self, told: Forwarded) -> None:
         self.deliver_joined(told.message)
-
-    def hook_requested(self, told: HookRequested) -> None:
-        """The `reconcile` hook asks the server: under the present session, or not at all."""
-        like = self.stateless_like
-        if like is None and self.session.state is not SessionState.LIVE:
-            self.out.append(Reply(told.ticket, session_lost_answer(told.ticket, "the session is lost")))
-            return
-        name = told.params.get("name") if told.method == "tools/call" else None
-        tool = name if isinstance(name, str) else None
-        known = self.present_tools.get(tool or "")
-        call = Call(
-            self.ledger.new_wire_id(),
-            None,
-            told.method,
-            tool,
-            told.params,
-            told.call_key,
-            self._may_have_side_effects(told.method, tool),
-            self.session.incarnation,
-            stateless=like is not None,
-            sent=None if like is None else dressed(told.method, told.params, like, known),
-            own=Own.HOOK,
-            ticket=told.ticket,
-        )
-        self._post(call)
 
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""

@@ -121,6 +121,10 @@ class Carrying(Aside):
         stream.move(StreamStep.CUT)
         self._get(stream, self._delay(stream, (refusal and refusal.retry_after) or 0.0))
 
+    def awaits_endpoint(self, call: Call) -> bool:
+        """Whether this request is posted as soon as there is an endpoint."""
+        return any(stream.call is call for stream in self._still_awaiting())
+
     def _still_awaiting(self) -> list[Stream]:
         return list(filter(self._is_open, self._awaiting.values()))
 
@@ -277,7 +281,8 @@ class Carrying(Aside):
 
     def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
         stream = super()._new_stream(number, kind, method)
-        stream.legacy = kind is StreamKind.CARRIER or self.session.generation is Generation.LEGACY_SSE
+        beside = kind is not StreamKind.STANDALONE and self.session.generation is Generation.LEGACY_SSE
+        stream.legacy = kind is StreamKind.CARRIER or beside
         if stream.legacy:
             stream.trail.scheme = IdScheme.OPAQUE
         return stream

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from .actions import NO_DELAY, Delay, Report
 from .classify import BUSY, LOCKED, Ran, code_of, may_be_legacy, rule_on
-from .ledger import Call, Refusal
+from .ledger import Call, Own, Refusal
 from .model import Generation
 from .report import Connected
 from .restoring import Restoring
@@ -56,12 +56,14 @@ class Detecting(Restoring):
 
     def holds_refusal(self, call: Call, refusal: Refusal, *, session_sent: bool) -> bool:
         """Whether this refusal of an `initialize` waits for what a GET brings."""
+        if not call.in_flight:
+            return False  # a late word on one that was given up says nothing of what is tried now
         if call in self._left_legacy:
             # The server has just been asked. Where it was a legacy one, the next `initialize` begins there again.
             known, self._left_legacy = self.session.incarnation > 0, ()
             self.session.generation = Generation.LEGACY_SSE if known else Generation.STREAMABLE_HTTP
             return False
-        is_asked = not session_sent and call.in_flight and may_be_legacy(refusal.status, refusal.body)
+        is_asked = not session_sent and may_be_legacy(refusal.status, refusal.body)
         # Who has had a session by POST knows what an error looks like that comes by it.
         reads_posts = self.session.incarnation > 0 and code_of(refusal.body) is not None
         if not is_asked or reads_posts or not self.streams.look_for_carrier():
@@ -93,13 +95,19 @@ class Detecting(Restoring):
             self.streams.look_no_more()
         return mine
 
-    def generation_known(self) -> None:
+    def generation_known(self, *, is_legacy: bool) -> None:
         """A session was opened. If that was by POST, no legacy stream is waited for that could end it."""
         self._is_known = True
+        self.session.generation = Generation.LEGACY_SSE if is_legacy else Generation.STREAMABLE_HTTP
         self.is_remembered, self._left_legacy = False, ()
-        if self._refused and not self.is_legacy:
+        if self._refused and not is_legacy:
             self.streams.close_carrier()
             self.legacy_not_found()
+
+    def awaits_endpoint(self, call: Call) -> bool:
+        """Whether nothing of this `initialize` of the guard's own could leave yet: how long that may take, the
+        carrier knows."""
+        return call.own is Own.INITIALIZE and self.streams.awaits_endpoint(call)
 
     def legacy_gone(self, calls: Sequence[Call]) -> None:
         """There is no legacy stream any more where one was: the server speaks streamable HTTP by now, or is gone.

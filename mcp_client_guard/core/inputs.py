@@ -228,6 +228,13 @@ class HookRequested:
 
 
 @frozen
+class HookWithdrew:
+    """The hook does not wait for the answer to this any more."""
+
+    ticket: int
+
+
+@frozen
 class Forwarded:
     """The answer to a call of another connection, to which a repeat of this host's was joined."""
 
@@ -253,5 +260,6 @@ Input = (
     | ReconnectRequested
     | Reconciled
     | HookRequested
+    | HookWithdrew
     | Forwarded
 )

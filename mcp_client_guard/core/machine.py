@@ -5,10 +5,10 @@ from __future__ import annotations
 from attrs import define, field
 
 from .actions import Action, EndSession, Report, Save, TimerKind
-from .calls import Calls
 from .carrier import Carrying
 from .clock import Clock
 from .heritage import Heritage
+from .hooking import Hooking
 from .inputs import (
     Answered,
     Begun,
@@ -20,6 +20,7 @@ from .inputs import (
     EventReceived,
     Forwarded,
     HookRequested,
+    HookWithdrew,
     IdleElapsed,
     Input,
     MessageSubmitted,
@@ -74,14 +75,14 @@ class Machine:
     session: Session = field(init=False)
     _clock: Clock = field(factory=Clock, init=False)
     _out: list[Action] = field(factory=list, init=False)
-    _calls: Calls = field(init=False)
+    _calls: Hooking = field(init=False)
     _streams: Carrying = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.session = Session(salt=self.salt)
         if self.generation == Generation.LEGACY_SSE.value:
             self.session.generation = Generation.LEGACY_SSE
-        self._calls = Calls(
+        self._calls = Hooking(
             self.policy,
             self.session,
             Ledger(self.first_wire_id),
@@ -166,6 +167,8 @@ class Machine:
                 self._calls.reconciled(told)
             case HookRequested():
                 self._calls.hook_requested(told)
+            case HookWithdrew():
+                self._calls.hook_withdrew(told.ticket)
             case Forwarded():
                 self._calls.forwarded(told)
             case _:  # pragma: no cover

@@ -45,7 +45,7 @@ class OwnRequests(Moves):
         elif call is self._initializing:
             self._not_reopened(reason, refusal)
         elif call.own is Own.RESTORE:
-            self._not_restored_by(call)
+            self._not_restored_by(call, refusal)
         else:
             self._failed_otherwise(call, reason, refusal)
 

@@ -92,7 +92,7 @@ class Reconciling(Repeats):
         """Nothing of this request has left, and its stream is over."""
         if not call.in_flight:
             return
-        if call.own not in (None, Own.HEIR):
+        if call.own not in (None, Own.HEIR, Own.HOOK):
             self._own_failed(call, reason)
         else:
             self._strand(Stranded(call, reason, Ran.NO, by="wire"))
@@ -114,10 +114,11 @@ class Reconciling(Repeats):
         return self._asks_about(call) or self._consents_to(call, False)
 
     def _asks_about(self, call: Call) -> bool:
-        return self.has_hook and call.method == "tools/call" and not call.is_known
+        is_hook_s = call.own is Own.HOOK
+        return self.has_hook and call.method == "tools/call" and not (call.is_known or is_hook_s)
 
     def _consents_to(self, call: Call, tool_changed: bool) -> bool:
-        if call.own is Own.HEIR or call.repeats >= _MOST_REPEATS:
+        if call.own in (Own.HEIR, Own.HOOK) or call.repeats >= _MOST_REPEATS:
             return False
         hints = hints_of(call.listed)
         return consent_to(self.policy, call.method, call.tool, hints, tool_changed=tool_changed) is Consent.RESEND
@@ -171,7 +172,7 @@ class Reconciling(Repeats):
         if _is_busy(stranded.refusal) and not self._may_send_to_busy(call):
             self._refuse(stranded, stranded.reason)
         elif self._has_changed(call):
-            self._refuse(stranded, "the schema of the tool changed since it was called")
+            self._refuse(stranded, "the schema of the tool changed, or may have, since it was called")
         elif call.refusals >= _MOST_REFUSALS and not _is_busy(stranded.refusal):
             self._refuse(stranded, stranded.reason)
         else:

@@ -65,7 +65,7 @@ class Recovery(Detecting):
             self.lose_session(reason)
         if not call.in_flight:
             return
-        if call.own is not None and (gone or call.own is not Own.HOOK):
+        if call.own not in (None, Own.HOOK):
             self._own_failed(call, reason, refusal)
         elif gone:
             self._strand(Stranded(call, reason, Ran.MAYBE if call.was_taken else Ran.NO, refusal))
@@ -100,7 +100,8 @@ class Recovery(Detecting):
 
     def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
         """Not where a new session has made no difference, nor where the request was taken: it is an answer."""
-        if call.own is not None or call.was_taken or (call.refusal is not None and call.refusal.is_like(refusal)):
+        drew_it_before = call.refusal is not None and call.refusal.is_like(refusal)
+        if call.own not in (None, Own.HOOK) or call.was_taken or drew_it_before:
             return False
         if self._suspicion is not None or self.is_over(call):
             names_it = isinstance(refusal.body, dict) and refusal.body.get("id") == call.wire_id
@@ -373,7 +374,7 @@ class Recovery(Detecting):
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:
         """An `initialize` succeeded, the host's or ours."""
         self._ping = self._comparison = None
-        self.generation_known()
+        self.generation_known(is_legacy=stream.legacy)
         self.streams.forget_session(stream)
         self.out.append(Save((self.session.opened(stream.offered_session_id, params, result),)))
         self._report_connected()

@@ -7,8 +7,9 @@ from abc import abstractmethod
 from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
+from .classify import BUSY
 from .inputs import MessageSubmitted
-from .ledger import Call, Own
+from .ledger import Call, Own, Refusal
 from .listening import Listening
 from .model import JSON
 from .modern import dressed
@@ -20,6 +21,8 @@ CONFIRM_SECONDS = 0.5
 """How long requests wait for the server to have taken `notifications/initialized`. Servers refuse requests
 that overtake it; a slow answer to it must not hold the host up."""
 _RESTORE_SECONDS = 5.0
+_AGAIN = 1
+"""Ticket of a request that restores, and is sent for the second time."""
 RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
 _REPLACING = frozenset({SessionState.LOST, SessionState.REINITIALIZING, SessionState.RESTORING})
 
@@ -133,12 +136,18 @@ class Restoring(Listening):
             self._restored_tools(result, in_time=in_time)
         self._restored_one()
 
-    def _not_restored_by(self, call: Call) -> None:
-        """One of the requests that restore failed."""
-        if call.wire_id in self._restoring:
-            self._restoring.discard(call.wire_id)
-            self._not_restored.append(_said(call))
-            self._restored_one()
+    def _not_restored_by(self, call: Call, refusal: Refusal | None) -> None:
+        """One of the requests that restore failed: it is sent once more, unless it was refused for good."""
+        if call.wire_id not in self._restoring:
+            return
+        self._restoring.discard(call.wire_id)
+        may_pass = refusal is None or refusal.status in BUSY or refusal.status >= 500
+        if may_pass and call.ticket != _AGAIN:
+            again = self._send_own(Own.RESTORE, call.method, call.params, ticket=_AGAIN, delay=Delay(1))
+            self._restoring.add(again.wire_id)
+            return
+        self._not_restored.append(_said(call))
+        self._restored_one()
 
     def _restored_tools(self, result: JSON, *, in_time: bool) -> None:
         """One page of what tools there are now. A late one is not followed by another: pages may have no end."""

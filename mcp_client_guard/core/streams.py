@@ -367,18 +367,17 @@ class Streams(Upgrading):
         elif stream.last_look is not None:
             self._conclude(stream, complete=False)
         else:
-            self._break_session(stream, why)
-        self.calls.lose_session(why)
+            if stream.resumed:
+                self.out.append(Report(Resumed(stream.name, broken(why))))
+            self._report_loss(stream, why)
+        self.calls.lose_session(why)  # before its request: what becomes of that is decided in the next session
+        if self._streams.get(stream.number) is not stream:
+            return True
+        if stream.call is None:
+            self._finish(stream)
+        else:
+            self._give_up(stream, why)
         return True
-
-    def _break_session(self, stream: Stream, why: str) -> None:
-        if stream.call is not None:
-            self._break(stream, why)
-            return
-        if stream.resumed:
-            self.out.append(Report(Resumed(stream.name, broken(why))))
-        self._report_loss(stream, why)
-        self._finish(stream)
 
     # The standalone stream, and what has no answer.
 

@@ -288,10 +288,15 @@ class TakeOver(OwnRequests):
     def ask_task(self, wire_id: int) -> None:
         """Ask for the task of this heir, unless a question is out already."""
         task, asking, like = self._tasks.get(wire_id), self._asking.get(wire_id), self.stateless_like
-        may_ask = like is not None or self.session.state is SessionState.LIVE
-        if task is not None and may_ask and (asking is None or not asking.in_flight):
-            params = {"taskId": task.task_id}
-            self._asking[wire_id] = self._send_own(Own.TASK, STATUS, params, ticket=wire_id, like=like)
+        if task is None or (asking is not None and asking.in_flight):
+            return
+        if like is None and self.session.state is not SessionState.LIVE:
+            # Nobody else may want a session: the host may wait for this very call.
+            self.out.append(SetTimer(_pace(wire_id), _ASK_AGAIN_SECONDS))
+            self._reinitialize()
+            return
+        params = {"taskId": task.task_id}
+        self._asking[wire_id] = self._send_own(Own.TASK, STATUS, params, ticket=wire_id, like=like)
 
     def _fetches(self, wire_id: int, task: Task, how: Fetch) -> bool:
         """Ask for the result of an ended task; of those that wait for the host, of one at a time: the question
@@ -312,7 +317,8 @@ class TakeOver(OwnRequests):
         # A server that may not speak this revision at all has not said that it knows no such task.
         is_known = self.session.needs_none or self.session.state is SessionState.LIVE
         if told.answer is None and not (told.why_none and is_known):
-            self.out.append(SetTimer(_pace(call), _ASK_AGAIN_SECONDS if told.why_none else poll_seconds(message)))
+            seconds = _ASK_AGAIN_SECONDS if told.why_none else poll_seconds(message)
+            self.out.append(SetTimer(_pace(call.wire_id), seconds))
             return
         self.out.append(Save((TaskEnded(call.incarnation, call.wire_id, call.slot),)))
         if told.answer is None:
@@ -324,7 +330,7 @@ class TakeOver(OwnRequests):
         super()._forget(call)
         if call.own is Own.HEIR and self._tasks.pop(call.wire_id, None) is not None:
             self._asking.pop(call.wire_id, None)
-            self.out.append(CancelTimer(_pace(call)))
+            self.out.append(CancelTimer(_pace(call.wire_id)))
 
     # Requests of our own.
 
@@ -350,10 +356,10 @@ class TakeOver(OwnRequests):
             self._task_answered(call, refusal.body)
         elif call.own is Own.TASK and call.ticket in self._tasks:
             # Where the session is lost, the next one asks again.
-            self.out.append(SetTimer(Timer(TimerKind.PACE, call.ticket), _ASK_AGAIN_SECONDS))
+            self.out.append(SetTimer(_pace(call.ticket), _ASK_AGAIN_SECONDS))
         elif call.own is Own.PROOF and self._offer is not None:
             self._not_proven(reason, refusal)
 
 
-def _pace(call: Call) -> Timer:
-    return Timer(TimerKind.PACE, call.wire_id)
+def _pace(wire_id: int) -> Timer:
+    return Timer(TimerKind.PACE, wire_id)

@@ -17,7 +17,6 @@ from .modern import offers_itself, server_info_of, version_of
 from .report import NotificationLost, OrphanDropped
 from .restoring import tools_of
 from .rounds import Round, asks_for_input, awaited_key
-from .state import SessionState
 from .stream import Stream
 from .takeover import TakeOver
 
@@ -225,6 +224,10 @@ class Taking(TakeOver):
 
     def settle_answer(self, call: Call, message: JSON, stream: Stream | None = None) -> None:
         """This is the answer of the request."""
+        if call.own is Own.HOOK:
+            self._settle(call, Outcome.COMPLETED, "answered")
+            self._answer_others(call, message)
+            return
         if not call.in_flight:
             self.learn_task(call, message)
             self._settle(call, Outcome.RECOVERED, "the answer came late", message)
@@ -277,8 +280,7 @@ class Taking(TakeOver):
         self.present_tools.update(listed)
 
     def _post_note(self, sent: MessageSubmitted, method: str) -> int | None:
-        lost = self.session.state in (SessionState.LOST, SessionState.REINITIALIZING)
-        if lost and not self.session.is_stateless(sent.headers):
+        if self.is_lost and not self.session.is_stateless(sent.headers):
             self.out.append(Report(NotificationLost(method, "the session is lost")))
             return None
         return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)

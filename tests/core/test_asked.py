@@ -314,3 +314,18 @@ def test_nor_is_it_sent_for_ever_nor_a_notification_at_all(driver: Driver) -> No
     assert reports(driver.peer(post.stream).refuse(503), NotificationLost)
     driver.notify("notifications/roots/list_changed")
     assert reports(driver.sent("notifications/roots/list_changed").refuse(503), NotificationLost)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_an_answer_goes_out_while_its_session_is_only_suspected(is_lost: bool) -> None:
+    driver = Driver().opened()
+    call = driver.call()
+    call.accept()
+    number = delivered(driver.ask(call))[0]["id"]
+    driver.request("prompts/list").refuse(404 if is_lost else 500)
+    if not is_lost:
+        driver.sent("ping").refuse(500)
+    actions = driver.submit({"jsonrpc": "2.0", "id": number, "result": {}})
+    sent = [post.headers["mcp-session-id"] for post in of(actions, Post) if "method" not in post.message]
+    assert sent == ([] if is_lost else ["session-one"])
+    assert bool(reports(actions, NotificationLost)) is is_lost

@@ -871,3 +871,16 @@ def test_a_post_of_a_cancelled_call_is_hung_up_with_its_stream(driver: Legacy) -
     actions = driver.carrier.cut()
     assert not call.is_open
     assert not outcomes(actions)
+
+
+def test_a_carrier_that_stalls_before_its_endpoint_costs_one_of_the_budget(driver: Legacy) -> None:
+    driver.carrier.cut()
+    driver.carrier.begin()
+    driver.accepts()
+    own = next(timer for timer in driver.timers if timer.kind is TimerKind.DEADLINE)
+    driver.elapse(TimerKind.DEADLINE, own.stream)
+    assert driver.is_set(TimerKind.DEADLINE, own.stream)
+    (post,) = of(driver.elapse(TimerKind.ENDPOINT), Post)
+    assert post.stream == own.stream, "tried by POST, since the server may have moved"
+    assert len(of(driver.peer(post.stream).refuse(405), Get)) == 1
+    assert driver.machine._calls._opened_lately == 2

@@ -10,7 +10,7 @@ from mcp_client_guard.core.actions import AskUpgrade, EndSession, Get, OpenSocke
 from mcp_client_guard.core.inputs import Answered, EventReceived, UpgradeAnswered
 from mcp_client_guard.core.model import CallSent, CursorDropped, Generation, Grade, Outcome, SessionEnded
 from mcp_client_guard.core.policy import GuardPolicy
-from mcp_client_guard.core.report import EndpointRefused, GenerationChosen, SessionLost
+from mcp_client_guard.core.report import Connected, EndpointRefused, GenerationChosen, SessionLost
 from mcp_client_guard.core.state import SessionState
 from tests.core.driver import RESULT, delivered, evidence, note, of, outcomes, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
@@ -518,3 +518,21 @@ def test_a_session_of_another_generation_is_never_offered_to_a_legacy_stream() -
     assert not of(fresh.log, Post)
     assert records(fresh.log, SessionEnded)
     assert after.disk.call.outcome is Outcome.IN_DOUBT
+
+
+@pytest.mark.parametrize("status", [404, 405, 500, 502, 503, 504])
+def test_a_late_refusal_of_one_that_was_given_up_says_nothing_of_the_one_that_is_tried(status: int) -> None:
+    driver = Legacy().opened()
+    driver.carrier.cut()
+    driver.carrier.refuse(405)
+    first = driver.sent("initialize")
+    driver.elapse(TimerKind.DEADLINE, first.stream)
+    stale, second = first.stale(), driver.sent("initialize")
+    stale.refuse(status)
+    actions = second.answer(session_id="s-77")
+    assert [told.generation for told in reports(actions, Connected)] == [Generation.STREAMABLE_HTTP]
+    (note,) = [post for post in of(actions, Post) if post.message["method"] == "notifications/initialized"]
+    assert (note.target, note.headers["mcp-session-id"]) == (None, "s-77")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    driver.peer(0).accept()
+    assert of(driver.peer(0).cut(), Get)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Ask, Forward, Post, Reply, StopAsking, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, Forward, Post, StopAsking, TimerKind
 from mcp_client_guard.core.answers import (
     CODE_IN_DOUBT,
     CODE_NOT_EXECUTED,
@@ -437,67 +437,6 @@ def test_each_sending_is_asked_about_anew(hooked: Driver) -> None:
     assert ask.question == call.stream, "the question keeps its name"
 
 
-# What the hook asks the server.
-
-
-def test_the_hook_asks_under_the_present_session(hooked: Driver) -> None:
-    peer = hooked.hook_asks("resources/read", {"uri": "a://1"})
-    assert not records(peer.actions, CallSent)
-    actions = peer.answer({"contents": []})
-    (reply,) = of(actions, Reply)
-    assert reply.message["result"] == {"contents": []}
-    assert delivered(actions) == []
-
-
-def test_what_the_hook_does_with_effects_has_its_row(hooked: Driver) -> None:
-    peer = hooked.hook_asks("tools/call", {"name": "refund"})
-    (row,) = records(peer.actions, CallSent)
-    assert (row.tool, row.call_key) == ("refund", "hook-1")
-    assert outcomes(peer.answer()) == [Outcome.COMPLETED]
-
-
-@pytest.mark.parametrize(
-    ("how", "outcome", "code"),
-    [
-        ("500", Outcome.COMPLETED, None),
-        ("302", Outcome.IN_DOUBT, CODE_IN_DOUBT),
-        ("404", Outcome.NOT_EXECUTED, CODE_NOT_EXECUTED),
-        ("413", Outcome.NOT_EXECUTED, CODE_NOT_EXECUTED),
-        ("cut", Outcome.IN_DOUBT, CODE_IN_DOUBT),
-        ("timeout", Outcome.IN_DOUBT, CODE_IN_DOUBT),
-        ("never written", Outcome.NOT_EXECUTED, CODE_NOT_EXECUTED),
-    ],
-)
-def test_what_becomes_of_a_call_of_the_hook_s_is_told_to_it(how: str, outcome: Outcome, code: int | None) -> None:
-    driver = Driver(GuardPolicy(max_attempts=1), has_hook=True).opened()
-    peer = driver.hook_asks("tools/call", {"name": "refund"})
-    if how.isdigit():
-        actions = peer.refuse(int(how))
-    elif how == "cut":
-        actions = peer.cut()
-    elif how == "timeout":
-        actions = driver.elapse(TimerKind.DEADLINE, peer.stream)
-    else:
-        actions = peer.not_written() + peer.not_written()
-    (reply,) = of(actions, Reply)
-    assert outcomes(actions) == [outcome]
-    if code is not None:
-        assert reply.message["error"]["code"] == code, "never a result: the hook takes those for the server's"
-    assert delivered(actions) == []
-
-
-def test_the_hook_gets_no_answer_where_there_is_no_session(hooked: Driver) -> None:
-    hooked.call().refuse(404)
-    peer = hooked.hook_asks("resources/read")
-    (reply,) = of(peer.actions, Reply)
-    assert reply.message["error"]["code"] == CODE_SESSION_LOST
-
-
-def test_a_call_of_the_hook_s_that_is_open_when_the_host_leaves_has_an_outcome(hooked: Driver) -> None:
-    hooked.hook_asks("tools/call", {"name": "refund"})
-    assert outcomes(hooked.close()) == [Outcome.IN_DOUBT]
-
-
 # Those who wait for the same call.
 
 
@@ -597,14 +536,6 @@ def test_a_stranded_call_that_is_cancelled_is_not_sent_again(driver: Driver) -> 
 
 
 # What is rare.
-
-
-def test_a_request_of_the_hook_s_that_had_not_left_when_the_session_was_lost_is_told_so(hooked: Driver) -> None:
-    hooked.begins = False
-    hooked.hook_asks("tools/call", {"name": "refund"})
-    hooked.begins = True
-    (reply,) = of(hooked.call().refuse(404), Reply)
-    assert "error" in reply.message or "result" in reply.message
 
 
 def test_an_answer_that_came_before_the_request_had_left_is_enough(driver: Driver) -> None:

@@ -736,8 +736,10 @@ def test_what_the_server_refuses_to_restore_is_reported(driver: Driver) -> None:
     restored(driver)
     posts = {p.message["params"].get("uri", p.message["method"]): p.stream for p in posted(driver.reopened())[1:]}
     driver.peer(posts["logging/setLevel"]).answer_error(-32601)
-    driver.peer(posts["a://1"]).refuse(500)
-    driver.peer(posts["b://2"]).cut()
+    for lost in (driver.peer(posts["a://1"]).refuse(500), driver.peer(posts["b://2"]).cut()):
+        (again,) = posted(lost, "resources/subscribe")
+        assert again.delay.attempt == 1
+        driver.peer(again.stream).cut()
     actions = driver.peer(posts["tools/list"]).answer({"tools": [CHARGE, LOOK]})
     (told,) = reports(actions, Reinitialized)
     assert told.not_restored == ("logging/setLevel", "resources/subscribe a://1", "resources/subscribe b://2")
@@ -897,3 +899,17 @@ def test_a_host_s_initialized_that_comes_late_is_not_told_to_a_session_that_has_
     driver.sent("tools/list").answer({"tools": [{"name": "charge", "inputSchema": {}}]})
     assert driver.machine.session.state is SessionState.LIVE
     assert outcomes(driver.sent("tools/call").answer()) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("has_hook", [True, False])
+def test_a_resume_in_another_session_s_name_has_its_call_decided_in_the_next_session(has_hook: bool) -> None:
+    driver = Driver(has_hook=has_hook).opened()
+    driver.listed(CHARGE, LOOK)
+    call = driver.call("charge" if has_hook else "look").stream_up("e1")
+    call.cut()
+    actions = call.accept(session_id="another")
+    assert methods(actions) == ["initialize"]
+    assert not of(actions, Ask)
+    assert not outcomes(actions)
+    actions = driver.reinitialized(tools=[CHARGE, LOOK])
+    assert of(actions, Ask) if has_hook else outcomes(actions) == [Outcome.RESENT]

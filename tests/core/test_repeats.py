@@ -12,6 +12,7 @@ from mcp_client_guard.core.inputs import MessageSubmitted
 from mcp_client_guard.core.model import JSON, CallRepeated, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
+from mcp_client_guard.core.state import SessionState
 from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, reports
 from tests.core.scenes import Connection, Process, prove
 
@@ -652,3 +653,23 @@ def test_a_request_of_another_kind_repeats_nothing() -> None:
     driver = Driver().opened()
     driver.request("tools/list")
     assert of(driver.request("tools/list").actions, Post)
+
+
+def test_a_repeat_gets_what_is_known_of_its_call_where_no_session_can_be_had() -> None:
+    """That there is no session says nothing of a call which has run, runs, or may have run."""
+    one = Process(policy=GuardPolicy(reinitialize_limit=1)).connect()
+    one.opened()
+    one.named("order-17", n=1).answer()
+    one.drain(5)
+    one.call(n=2).cut()
+    runs = one.named("order-18", n=3)
+    runs.accept()
+    one.request("prompts/list").refuse(404)
+    one.reinitialized()
+    one.request("prompts/list").refuse(404)
+    assert one.machine.session.state is SessionState.LOST
+    assert "result" in delivered(one.named("order-17", n=1).actions)[0]
+    assert reports(one.call(n=2).actions, RepeatRefused)
+    waiting = one.named("order-18", n=3)
+    assert not delivered(waiting.actions)
+    assert waiting.host_id in [m["id"] for m in delivered(runs.body(runs.result()))]

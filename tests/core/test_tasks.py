@@ -694,3 +694,24 @@ def test_another_task_of_the_host_s_ends_no_heir() -> None:
     two.sent("tasks/get").answer({**DONE, "taskId": "t9"})
     two.drain(10)
     assert two.machine.heirs_open == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_task_whose_turn_came_while_there_was_no_session_is_asked_for_again(kept: bool) -> None:
+    """Beside a suspected session another is opened; where none can be, nobody else may want one."""
+    two, asked = heir(OLD)
+    asked.answer({"taskId": "t1", "status": "working"})
+    if kept:
+        two.request("prompts/list").refuse(500)
+        two.sent("ping").refuse(500)
+    else:
+        two.request("prompts/list").refuse(404)
+        two.sent("initialize").refuse(401)
+    actions = two.elapse(TimerKind.PACE)
+    assert not [post for post in of(actions, Post) if post.message["method"] == "tasks/get"]
+    if kept:
+        two.sent("initialize").refuse(500)
+        actions = two.elapse(TimerKind.PACE)
+        assert [post.message["method"] for post in of(actions, Post)] == ["tasks/get"]
+    else:
+        assert [post.message["method"] for post in of(actions, Post)] == ["initialize"]
