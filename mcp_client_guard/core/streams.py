@@ -371,11 +371,7 @@ class Streams(Upgrading):
                 self.out.append(Report(Resumed(stream.name, broken(why))))
             self._report_loss(stream, why)
         self.calls.lose_session(why)  # before its request: what becomes of that is decided in the next session
-        if self._streams.get(stream.number) is not stream:
-            return True
-        if stream.call is None:
-            self._finish(stream)
-        else:
+        if stream.call is not None and self._streams.get(stream.number) is stream:
             self._give_up(stream, why)
         return True
 

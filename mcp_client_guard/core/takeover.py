@@ -348,9 +348,7 @@ class TakeOver(OwnRequests):
             self._adopt(sent, offered.session)
 
     def _failed_otherwise(self, call: Call, reason: str, refusal: Refusal | None) -> None:
-        if call.own is Own.HOOK and call.outcome is Outcome.NOT_EXECUTED:
-            self._answer_others(call, not_executed_answer(None, "server", reason))
-        elif call.own is Own.HOOK:
+        if call.own is Own.HOOK:
             self._answer_others(call, self._doubt_answer(call, self._doubt_of(call, reason)))
         elif call.own is Own.TASK and refusal is not None and code_of(refusal.body) == UNKNOWN_TASK:
             self._task_answered(call, refusal.body)
