@@ -87,6 +87,7 @@ class Calls(Choosing):
         is_lost = state is SessionState.LOST and not call.stateless
         if not self._repeats_another(call):
             if is_lost and not self._may_open():
+                self._undo(call)
                 self._answer(call, session_lost_answer(call.host_id, self.why_lost))
             elif is_busy or is_lost:
                 self._wait(call)
@@ -107,6 +108,7 @@ class Calls(Choosing):
     def _drop(self, call: Call) -> None:
         """It waits no more, and leaves no trace: nothing of it was sent."""
         self._wait_no_more(call)
+        self._undo(call)
         self.out.append(CancelTimer(deadline_timer(call)))
 
     def _wait_no_more(self, call: Call) -> None:
@@ -248,7 +250,7 @@ class Calls(Choosing):
             self._wait_no_more(call)
             fresh = self._call_from(call.sent)
             fresh.first_wire_id, fresh.joined, fresh.consented = call.first_wire_id, call.joined, call.consented
-            fresh.left = call.left
+            fresh.consent, fresh.has_brought, fresh.left = call.consent, call.has_brought, call.left
             self._send(fresh)
 
     def _refuse_waiting(self, why: str) -> None:

@@ -116,6 +116,10 @@ class Call:
     went_along: int = 0
     """Hosts whose joined requests continue that call, too."""
     consented: bool = False
+    consent: str | None = None
+    """The call key whose consent this repeat has used up; it is as good as before if nothing of this runs."""
+    has_brought: bool = False
+    """That consent came with the request."""
     """It repeats a call in doubt, and may."""
     previous: tuple[int, int] | None = None
     """Incarnation and wire ID of the sending before this one."""

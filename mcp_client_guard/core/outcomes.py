@@ -178,8 +178,8 @@ class Outcomes(ABC):
         self.out.append(CancelTimer(deadline_timer(call)))
         self._forget(call)
         unsent = outcome is Outcome.CANCELLED and not call.cancelled
-        if (outcome is Outcome.NOT_EXECUTED or unsent) and call.continues is not None:
-            self.shared.open_round(call.continues)
+        if outcome is Outcome.NOT_EXECUTED or unsent:
+            self._undo(call)
         if not call.has_row:
             return
         if not _is_no_news(call, outcome):
@@ -191,6 +191,12 @@ class Outcomes(ABC):
                 self._decide_all()
             self._release()
         self._keep_doubt(call, outcome, reason, answer, unheard=unheard)
+
+    def _undo(self, call: Call) -> None:
+        """What this request has used up is as good as before, for nothing of it has run."""
+        self.shared.give_back(call)
+        if call.continues is not None:
+            self.shared.open_round(call.continues)
 
     def _keep_doubt(
         self, call: Call, outcome: Outcome, reason: str, answer: JSON | None, *, unheard: bool = False

@@ -6,7 +6,7 @@ from attrs import define
 
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
-from .ledger import CONSENT, Call, Joined, Repeat, arguments_digest, meta_of
+from .ledger import CONSENT, Call, Joined, Own, Repeat, arguments_digest, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome
 from .outcomes import WAITS_ELSEWHERE, Outcomes
 from .report import RepeatJoined, RepeatRefused
@@ -59,7 +59,7 @@ class Repeats(Outcomes):
             return False
         elif self._is_consented(call, named.call_key, consent):
             self.shared.name(key, Named(key, call.digest))
-            call.consented = True
+            call.consented, call.consent = True, None  # until it has run, the name may be sent
             return False
         else:
             self._refuse_repeat(call, told)
@@ -129,11 +129,15 @@ class Repeats(Outcomes):
             return True
         alike = self.shared.in_flight(call.digest)
         other_name = [c for c in alike if call.named and self.shared.is_named(c)]
-        joinable = [c for c in alike if c not in other_name and (c.troubled or self._left_by(c))]
+        joinable = [c for c in alike if c not in other_name and self._may_be_repeated(c)]
         if not joinable or self.policy.resend_of(call.tool) == "always":
             return False
         self._join(call, joinable[0])
         return True
+
+    def _may_be_repeated(self, call: Call) -> bool:
+        """Two calls alike on healthy streams are two calls; but whoever made an heir is dead, and begins again."""
+        return call.troubled or call.own is Own.HEIR or self._left_by(call) > 0
 
     def _name_doubt(self, call: Call, doubt: Doubt) -> None:
         """The name of this repeat stands for what it gets: it is not sent later either."""
@@ -153,9 +157,12 @@ class Repeats(Outcomes):
             return True
         brought = consent == call_key
         consented = self.shared.consented(call_key, by_request=brought)
-        if consented and brought:
+        if not consented:
+            return False
+        call.consent, call.has_brought = call_key, brought
+        if brought:
             self.out.append(Save((ConsentSpent(call_key),)))
-        return consented
+        return True
 
     def _answer_repeat(self, call: Call, doubt: Doubt) -> None:
         if doubt.answer is None:

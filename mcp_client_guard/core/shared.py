@@ -115,6 +115,14 @@ class SharedLedger:
         del self.consents[call_key]
         return True
 
+    def give_back(self, call: Call) -> None:
+        """Nothing of this repeat has run, nor will."""
+        if call.consent is not None and call.has_brought:
+            self.brought.pop(call.consent, None)
+        elif call.consent is not None:
+            self.consent(call.consent)
+        call.consent = None
+
     def doubt(self, digest: bytes, doubt: Doubt) -> None:
         """From now on a call with this tool and these arguments is a repeat of this one."""
         known = self._doubts.pop(digest, ())

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_client_guard.core.actions import Action, Post, TimerKind
 from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CODE_NOT_EXECUTED, CallInDoubt
-from mcp_client_guard.core.inputs import MessageSubmitted
+from mcp_client_guard.core.inputs import MessageSubmitted, ReconnectRequested
 from mcp_client_guard.core.model import JSON, CallRepeated, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
@@ -188,6 +188,40 @@ def test_one_consent_lets_exactly_one_repeat_through(
     assert not is_sent(again())
     process.shared.consent("key-1-0-2")
     assert is_sent(again())
+
+
+@pytest.mark.parametrize("by_request", [True, False])
+@pytest.mark.parametrize("how", ["refused", "no session", "no budget", "cancelled", "not saved"])
+def test_a_consent_to_a_repeat_of_which_nothing_ran_is_as_good_as_before(how: str, by_request: bool) -> None:
+    process = Process(policy=GuardPolicy(reinitialize_limit=1))
+    one = opened(process)
+
+    def again() -> Peer:
+        return one.consenting("key-1-0-2", cents=1) if by_request else one.call(cents=1)
+
+    doubtful(one, cents=1)
+    if not by_request:
+        process.shared.consent("key-1-0-2")
+    if how in ("no session", "no budget", "cancelled"):
+        one.request("tools/list").refuse(404)
+    if how == "no budget":
+        one.reinitialized()
+        one.request("tools/list").refuse(404)
+    repeat = again()
+    if how == "refused":
+        repeat.refuse(413)
+    elif how == "not saved":
+        repeat.save_failed()
+    elif how == "cancelled":
+        one.cancel(repeat)
+    elif how == "no session":
+        one.sent("initialize").refuse(401)
+    if how.startswith("no "):
+        one.feed(ReconnectRequested(one.now))
+    waiting = again()
+    actions = one.reinitialized() if one.is_waited_for("initialize") else waiting.actions
+    assert [p.message["method"] for p in of(actions, Post)].count("tools/call") == 1
+    assert not is_sent(again())
 
 
 def test_a_consent_to_a_repeat_that_waits_for_a_session_is_not_used_up_by_waiting(

@@ -22,7 +22,7 @@ from mcp_client_guard.core.model import (
 )
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
-from mcp_client_guard.core.report import MaybeRedelivered, SessionLost
+from mcp_client_guard.core.report import MaybeRedelivered, RepeatJoined, SessionLost
 from mcp_client_guard.core.state import SessionState
 from mcp_client_guard.core.trail import Trail
 from mcp_client_guard.core.verdicts import Resolve
@@ -755,3 +755,22 @@ def test_a_host_that_is_initialized_before_the_old_session_is_proven(gone: bool)
     if gone:
         two.sent("initialize").answer(RESULT, session_id="session-two")
     assert outcomes(two.call("other").answer()) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("how", ["on trial", "proven", "consistent"])
+def test_a_repeat_of_a_call_that_a_dead_process_made_joins_it_however_healthy_its_stream(how: str) -> None:
+    """Whoever called is dead: an equal call is its repeat, as a restarted agent makes it."""
+    one = opened()
+    call = one.call(cents=100).stream_up("e1")
+    two = one.process.killed().connect()
+    prove(two)
+    heir = two.peer(call.stream)
+    heir.accept(resumed=True if how == "consistent" else None)
+    if how != "on trial":
+        heir.event("e1", call.progress(1))
+    repeat = two.call(cents=100)
+    assert repeat.stream == -1
+    assert reports(repeat.actions, RepeatJoined)
+    heir.event("e2", call.progress(2))
+    actions = heir.event("e3", {"jsonrpc": "2.0", "id": call.stream, "result": {"content": []}})
+    assert repeat.host_id in [m.get("id") for m in delivered(actions)]
