@@ -26,6 +26,7 @@ class TimerKind(Enum):
     PACE = auto()
     ENDPOINT = auto()
     UPGRADE = auto()
+    UNWANTED = auto()
 
 
 @frozen

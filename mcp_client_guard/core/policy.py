@@ -85,7 +85,8 @@ class GuardPolicy:
     recheck: float = field(default=15.0, validator=_positive)
     """Resume once more if a resumed stream stays without a message this long; doubles up to a minute."""
     max_idle: float = field(default=90.0, validator=_positive)
-    """A resumable stream without a single byte for this long counts as cut."""
+    """A resumable stream without a single byte for this long counts as cut. One that nobody waits for any more
+    (its call was cancelled, say) is closed after this long, whatever comes on it."""
     max_attempts: int = field(default=10, validator=_positive)
     """Failed attempts to open, in a row and without progress, before a call is given up."""
     max_event_size: int = field(default=16 * _MiB, validator=_positive)

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from .actions import NO_DELAY, CancelTimer, Delay, Deliver, Get, Hangup, Post, Report, Save, Timer, TimerKind
+from .actions import (
+    NO_DELAY,
+    CancelTimer,
+    Delay,
+    Deliver,
+    Get,
+    Hangup,
+    Post,
+    Report,
+    Save,
+    SetTimer,
+    Timer,
+    TimerKind,
+)
 from .inputs import EventReceived
 from .ledger import Call, Own, Repeat
 from .listening import is_listen
@@ -77,8 +90,11 @@ class Registry:
 
     def finish_call(self, wire_id: int, by: Stream) -> None:
         """This request has its answer, which came on the stream `by`: nothing more is owed on its own."""
-        if self._streams.get(wire_id) is by:
+        own = self._streams.get(wire_id)
+        if own is by:
             self._finish(by, linger=not by.resumed)
+        elif own is not None:
+            self._limit(own)
 
     def abandon_call(self, wire_id: int) -> None:
         """Nothing of this request may leave, or be read, any more. Its stream may be gone already."""
@@ -98,6 +114,8 @@ class Registry:
         sent = stream.was_sent
         if not sent or stream.state is StreamState.LOST or stream.stateless:
             self._hang_up(stream)
+        else:
+            self._limit(stream)
         return sent
 
     def inherit(self, number: int, call: Call | None, rows: tuple[Seen, ...], passed: int) -> None:
@@ -264,7 +282,7 @@ class Registry:
     def _new_connection(self, stream: Stream) -> None:
         self._connections += 1
         stream.connection = self._connections
-        stream.begun = stream.answered = stream.witnessed = stream.progressed = False
+        stream.begun = stream.answered = stream.witnessed = stream.progressed = stream.limited = False
         stream.opened_at = stream.trial = None
         stream.messages_before = stream.messages
 
@@ -310,9 +328,21 @@ class Registry:
         return answered and stream.trail.cursor is not None and not stream.is_whole
 
     def _cancel_timers(self, stream: Stream) -> None:
-        if stream.resumed:
-            for kind in (TimerKind.WITNESS, TimerKind.RECHECK):
-                self.out.append(CancelTimer(Timer(kind, stream.number, stream.connection)))
+        kinds = [TimerKind.WITNESS, TimerKind.RECHECK] if stream.resumed else []
+        if stream.limited:
+            kinds.append(TimerKind.UNWANTED)
+        for kind in kinds:
+            self.out.append(CancelTimer(Timer(kind, stream.number, stream.connection)))
+
+    def _limit(self, stream: Stream) -> None:
+        """Nobody waits for it: its present connection goes on for `max_idle`, and no longer, whatever comes.
+
+        Once for each connection, and not while that waits to be opened.
+        """
+        if stream.begun and not stream.limited:
+            stream.limited = True
+            timer = Timer(TimerKind.UNWANTED, stream.number, stream.connection)
+            self.out.append(SetTimer(timer, self.policy.max_idle))
 
     def _delay(self, stream: Stream, at_least: float = 0.0) -> Delay:
         cap = _STANDALONE_CAP if stream.kind is StreamKind.STANDALONE else _CAP

@@ -131,6 +131,8 @@ class Stream:
     """It has brought the answer to its request, which came on another stream before."""
     looks: int = 0
     """Connections lost since."""
+    limited: bool = False
+    """Nobody waits for it: its present connection has a time."""
     accepted: bool = False
     """Its POST was answered without content: the answer comes on the carrier."""
 

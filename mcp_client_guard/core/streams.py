@@ -34,6 +34,8 @@ class Streams(Upgrading):
             stream.begun = True
             if stream.call is not None and stream.state is StreamState.OPEN:
                 stream.call.troubled = False  # it waits no more
+            if stream.is_unwanted:
+                self._limit(stream)
 
     def answered(self, told: Answered) -> None:
         stream = self.current(told.stream, told.connection)
@@ -56,8 +58,9 @@ class Streams(Upgrading):
             self._gap_reported(stream, "the server says resumed: false")
         elif stream.resumed:
             self._begin_trial(stream, told)
-        else:
-            self._standalone_opened(stream, told.at)
+        elif stream.state is StreamState.LOST:  # the standalone stream, without a cursor
+            stream.move(StreamStep.ANSWERED)
+            self._refresh(told.at)
 
     def body(self, told: BodyReceived) -> None:
         stream = self.current(told.stream, told.connection)
@@ -169,16 +172,13 @@ class Streams(Upgrading):
         elif stream.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.trail.cursor is not None or stream.on_socket or stream.is_unwanted:
-            self.out.append(Hangup(stream.connection))
-            # Where nobody waits, silence behind the witness is the end of the log.
-            self._cut(stream, "no byte for max_idle", told.at, clean=stream.is_unwanted and stream.witnessed)
+            self._without_news(stream, "no byte for max_idle", told.at)
         elif stream.stateless and stream.call is not None:
             return  # closing it would cancel it, and there is no ping: TCP keepalive alone finds a dead peer
         elif stream.answered or stream.kind is StreamKind.CALL:
             self.calls.probe()
         else:
-            self.out.append(Hangup(stream.connection))
-            self._cut(stream, "no answer for max_idle", told.at, clean=False)
+            self._without_news(stream, "no answer for max_idle", told.at)
 
     def timer(self, timer: Timer, at: float) -> None:
         stream = self.current(timer.stream, timer.connection)
@@ -188,8 +188,23 @@ class Streams(Upgrading):
             self._witness_overdue(stream)
         elif timer.kind is TimerKind.CLOSING:
             self._conclude(stream, complete=False)
+        elif timer.kind is TimerKind.UNWANTED:
+            self._outstayed(stream, at)
         else:
             self._recheck(stream)
+
+    def _outstayed(self, stream: Stream, at: float) -> None:
+        """Bytes alone do not keep a stream that nobody waits for."""
+        stream.limited = False
+        if stream.is_unwanted and stream.last_look is None:
+            self._without_news(stream, "nobody has waited for it for max_idle", at)
+        else:  # what came elsewhere is suspected, and may not be its answer; or its own is held
+            self._limit(stream)
+
+    def _without_news(self, stream: Stream, why: str, at: float) -> None:
+        """As good as cut. Where nobody waits, what stands behind the witness is the end of the log."""
+        self.out.append(Hangup(stream.connection))
+        self._cut(stream, why, at, clean=stream.is_unwanted and stream.witnessed)
 
     def answer_overdue(self, number: int) -> None:
         """An answer that could not be read was followed by no other."""
@@ -319,7 +334,9 @@ class Streams(Upgrading):
             self._gap_reported(stream, f"the server reports a gap (HTTP {status})")
             return
         if status >= 500:
-            self._server_error(stream)
+            stream.server_errors += 1
+            if stream.resumed and stream.server_errors >= _SERVER_ERRORS:
+                self.calls.probe()
         elif stream.resumed and (status < 300 or status >= 400) and status not in _WAIT_STATUSES:
             self._resume_refused(stream, status)
             return
@@ -340,11 +357,6 @@ class Streams(Upgrading):
             self._give_up(stream, f"the server resumes no streams (HTTP {status})")
         else:
             self._break(stream, f"the resume was refused (HTTP {status})")
-
-    def _server_error(self, stream: Stream) -> None:
-        stream.server_errors += 1
-        if stream.resumed and stream.server_errors >= _SERVER_ERRORS:
-            self.calls.probe()
 
     def _is_another_session(self, stream: Stream, session_id: str | None) -> bool:
         """Whether an answer names another session than ours; an absent name says nothing."""
@@ -374,13 +386,6 @@ class Streams(Upgrading):
         if stream.call is not None and self._streams.get(stream.number) is stream:
             self._give_up(stream, why)
         return True
-
-    # The standalone stream, and what has no answer.
-
-    def _standalone_opened(self, stream: Stream, at: float) -> None:
-        if stream.state is StreamState.LOST:
-            stream.move(StreamStep.ANSWERED)
-            self._refresh(at)
 
 
 def _is_final(stream: Stream, status: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 
 from mcp_client_guard import CallSettled, Disconnected, Discontinuity, NotificationLost, Outcome, SessionLost
@@ -159,6 +160,41 @@ async def test_a_comment_each_moment_for_ever_ends_at_the_deadline(playing: Play
     mcp = Streams(comments)
     async with playing(mcp, policy={**SHORT, "call_deadline": {"charge": 0.3, "*": 60}}) as (_, host):
         assert (await host.call()).doubt is not None
+
+
+@pytest.mark.parametrize("how", ["cancelled", "its deadline", "answered elsewhere"])
+async def test_heartbeats_keep_no_connection_for_a_call_that_nobody_waits_for(how: str) -> None:
+    """A caller's client has few; the TypeScript server never ends the stream of a call that was cancelled."""
+    answered, answers = anyio.create_memory_object_stream[Request](10)
+
+    async def beats(call: Request, reply: Reply) -> None:
+        if call.json["params"]["name"] == "charge":
+            await reply.json(tool_result(call.rpc_id, "done"))
+            return
+        await reply.open_sse()
+        if how == "answered elsewhere":
+            answered.send_nowait(call)
+        while True:
+            await reply.comment()
+            await anyio.sleep(0.01)
+
+    async def standalone(request: Request, reply: Reply) -> None:
+        await reply.open_sse()
+        async for call in answers:
+            await reply.event(tool_result(call.rpc_id, "elsewhere"))
+
+    mcp = Streams(beats, standalone=standalone)
+    policy = {"max_idle": 0.25, "call_deadline": {"beats": 0.1 if how == "its deadline" else 60, "*": 5}}
+    client = httpx.AsyncClient(limits=httpx.Limits(max_connections=6))
+    async with answered, answers, client, plainly(mcp, policy=policy, http_client=client) as (server, host):
+        for n in range(1, 4):
+            id = await host.post("tools/call", {"name": "beats", "arguments": {"n": n}})
+            if how == "cancelled":
+                await server.until(lambda n=n: len(mcp.executed) == n)
+                await host.notify("notifications/cancelled", requestId=id)
+            else:
+                await host.until(lambda id=id: host.answers_to(id))
+        assert await host.call() == Answer("done")
 
 
 async def test_at_the_deadline_the_server_is_told_to_cancel_what_it_still_runs() -> None:
