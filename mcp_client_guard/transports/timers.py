@@ -9,6 +9,11 @@ import anyio
 import anyio.lowlevel
 from attrs import define, field
 
+_LATE = 0.1
+"""Seconds behind its time from which on a timer shows that the event loop stood still."""
+_TURNS = 5
+_TURN = 0.01
+
 
 @define(eq=False)
 class Timers:
@@ -45,6 +50,8 @@ class Timers:
                     await self._sooner.wait()
             else:
                 await anyio.lowlevel.checkpoint()  # others have their turn, however soon each timer is set again
+            if self._heap and anyio.current_time() - self._heap[0][0] > _LATE:
+                await _catch_up()
             self._fire()
 
     def _fire(self) -> None:
@@ -63,3 +70,12 @@ class Timers:
         """Drop what was cancelled or set again, so that the heap is bounded by the timers that are set."""
         self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
         heapq.heapify(self._heap)
+
+
+async def _catch_up() -> None:
+    """The loop stood still: what came in time, and is not read yet, is told before any time is over.
+
+    A bounded wait, so that a loop that is blocked again and again has its timers all the same.
+    """
+    for _ in range(_TURNS):
+        await anyio.sleep(_TURN)

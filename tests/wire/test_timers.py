@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 
 import anyio
@@ -52,3 +53,42 @@ async def test_a_timer_that_another_cancels_or_sets_as_it_fires_does_not_fire_wi
             await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
     assert fired == ["first", "last"]
+
+
+async def test_what_came_while_the_loop_stood_still_is_told_before_a_time_that_was_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reading takes turns, and trio has no order among those who are due: the silence would be ours."""
+    now, told = 0.0, list[Hashable]()
+    monkeypatch.setattr(anyio, "current_time", lambda: now)
+
+    async def read() -> None:
+        for _ in range(3):  # as a chunk of each layer
+            await anyio.lowlevel.checkpoint()
+        told.append("the witness")
+
+    def elapsed(key: Hashable) -> None:
+        told.append(key)
+        tasks.cancel_scope.cancel()
+
+    timers = Timers(elapsed)
+    timers.set("no witness in time", 5.0)
+    now = 6.0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(timers.run)
+        tasks.start_soon(read)
+    assert told == ["the witness", "no witness in time"]
+
+
+async def test_a_loop_that_stands_still_again_and_again_has_its_timers_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = itertools.count(0.0, 1.0)
+    monkeypatch.setattr(anyio, "current_time", lambda: next(clock))
+    fired = anyio.Event()
+    timers = Timers(lambda _: fired.set())
+    timers.set("deadline", 0.5)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(timers.run)
+        await fired.wait()
+        tasks.cancel_scope.cancel()
