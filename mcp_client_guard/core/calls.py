@@ -170,9 +170,11 @@ class Calls(Choosing):
     def _answer_server(self, sent: MessageSubmitted) -> None:
         """The host's answer to a request of the server's; never in another session than it was asked in."""
         question = self.asked.answered(sent.message)
-        if question is None or question.incarnation != self.session.incarnation:
-            why = "nobody asked" if question is None else "the session that asked is gone"
-            self.out.append(Report(NotificationLost("response", why)))
+        if question is None:
+            self.out.append(Report(NotificationLost("response", "nobody asked")))
+            return
+        if question.incarnation != self.session.incarnation:
+            self.asked_in_vain(self.ledger.owing(question.stream), "response")
             return
         # On disk before it leaves: a process that dies between the two must not have the host asked again.
         self.out.append(Save((self.asked.record_of(question),), durable=True))

@@ -19,6 +19,7 @@ from .inputs import Answered, Begun, BodyReceived, EventReceived, IdleElapsed, R
 from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
+from .reconcile import LONGEST_RETRY_AFTER
 from .report import Disconnected, EndpointRefused, UnreadableDropped
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
@@ -107,6 +108,8 @@ class Carrying(Aside):
             self.calls.legacy_not_found()
             return
         stream.attempts += 1
+        retry_after = (refusal and refusal.retry_after) or 0.0
+        final = final or retry_after > LONGEST_RETRY_AFTER
         if final or stream.attempts > self.policy.max_attempts or not self._still_awaiting():
             self.close_carrier()
             calls = self._await_no_more(why)
@@ -116,10 +119,19 @@ class Carrying(Aside):
             for call in calls:
                 self.calls.unopened(call, f"the stream of its session could not be opened ({why})", refusal)
             return
+        self._get_anew(stream, self._delay(stream, retry_after))
+
+    def _get_anew(self, stream: Stream, delay: Delay) -> None:
         self.out.append(CancelTimer(_endpoint_timer(stream)))
         self.out.append(Hangup(stream.connection))
         stream.move(StreamStep.CUT)
-        self._get(stream, self._delay(stream, (refusal and refusal.retry_after) or 0.0))
+        self._get(stream, delay)
+
+    def reconnect(self, at: float) -> None:
+        super().reconnect(at)
+        stream = self._streams.get(STANDALONE)
+        if stream is not None and stream.kind is StreamKind.CARRIER and not (stream.answered or stream.begun):
+            self._get_anew(stream, NO_DELAY)  # it waits for its next attempt
 
     def awaits_endpoint(self, call: Call) -> bool:
         """Whether this request is posted as soon as there is an endpoint."""
@@ -264,8 +276,9 @@ class Carrying(Aside):
             # It may be the answer to any of these: to be sent again is to be answered so again.
             for stream in [s for s in self._streams.values() if s.accepted]:
                 assert stream.call is not None
-                self.calls.in_doubt(stream.call, why, again=False)
-                self._finish(stream)
+                if stream.call.own is None:  # the guard's own are given up with the carrier
+                    self.calls.in_doubt(stream.call, why, again=False)
+                    self._finish(stream)
             self._carrier_lost(carrier, why)
 
     def timer(self, timer: Timer, at: float) -> None:

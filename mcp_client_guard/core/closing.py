@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import CancelTimer, Delay, Get, Hangup, SetTimer, Timer, TimerKind
-from .inputs import EventReceived
+from .actions import CancelTimer, Delay, Get, Hangup, Report, SetTimer, Timer, TimerKind
+from .inputs import EventReceived, TooLarge
 from .ledger import Call
 from .messages import messages_of
 from .model import digest_of
+from .report import UnreadableDropped
 from .stream import Stream, StreamKind
 from .trials import Trials
 
@@ -112,6 +113,31 @@ class Closing(Trials):
             self._conclude(stream, complete=False)
         else:
             super()._give_up(stream, why)
+
+    def too_large(self, told: TooLarge) -> None:
+        """Reading it again would meet the same limit, so this is never resumed."""
+        stream = self.current(told.stream, told.connection)
+        if stream is None or self._drops_large(stream, told):
+            return
+        if stream.last_look is not None:
+            self._conclude(stream, complete=False)
+            return
+        why = f"an answer larger than max_event_size ({told.limit} bytes)"
+        call = stream.call
+        if call is not None:
+            self.conclude(call)
+            if self.current(told.stream, told.connection) is not stream:
+                return
+            if self._misses(stream) or (stream.trial is not None and stream.trial.held):
+                self._report_loss(stream, why)
+            elif not call.in_flight:
+                self.out.append(Report(UnreadableDropped(stream.name, why)))
+            self._signal_cancel(stream)
+            self.calls.in_doubt(call, why, again=False)
+        if stream.kind is StreamKind.STANDALONE:
+            self._break(stream, why)
+        else:
+            self._finish(stream)
 
     def conclude(self, call: Call) -> None:
         """Deliver the answer of this request now, if one is held."""

@@ -19,7 +19,8 @@ from .verdicts import Fail, Resend, Resolve
 
 _MOST_REPEATS = 2
 _MOST_REFUSALS = 2
-_LONGEST_RETRY_AFTER = 60.0
+LONGEST_RETRY_AFTER = 60.0
+"""Seconds that a server may have us wait before anything is tried again."""
 
 
 @define(eq=False, repr=False)
@@ -301,7 +302,7 @@ class Reconciling(Repeats):
             self._may_send_to_busy(call)
             and call.method != "initialize"
             and call.sendings < self.policy.max_attempts
-            and (refusal.retry_after or 0.0) <= _LONGEST_RETRY_AFTER
+            and (refusal.retry_after or 0.0) <= LONGEST_RETRY_AFTER
         )
 
     def _may_send_to_busy(self, call: Call) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import define
 
 from .actions import Hangup, Report, Timer, TimerKind
-from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
+from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
 from .messages import messages_of
 from .report import Disconnected, Discontinuity, Resumed, StandaloneUnavailable
@@ -145,23 +145,6 @@ class Streams(Upgrading):
             self._not_written(stream, told.why)
         else:
             self._cut(stream, told.why, told.at, clean=told.clean)
-
-    def too_large(self, told: TooLarge) -> None:
-        """Reading it again would meet the same limit, so this is never resumed."""
-        stream = self.current(told.stream, told.connection)
-        if stream is None or self._drops_large(stream, told):
-            return
-        if stream.last_look is not None:
-            self._conclude(stream, complete=False)
-            return
-        why = f"an answer larger than max_event_size ({told.limit} bytes)"
-        self._signal_cancel(stream)
-        if stream.call is not None:
-            self.calls.in_doubt(stream.call, why, again=False)
-        if stream.kind is StreamKind.STANDALONE:
-            self._break(stream, why)
-        else:
-            self._finish(stream)
 
     def idle(self, told: IdleElapsed) -> None:
         stream = self.current(told.stream, told.connection)

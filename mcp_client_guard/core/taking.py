@@ -54,6 +54,8 @@ class Taking(TakeOver):
         if stream.call is not None:
             stream.call.was_taken = True
         if self._is_of_old_session(stream) and message["method"] != "notifications/progress":
+            if "id" in message:
+                self.asked_in_vain(stream.call, message["method"])
             return Taken.LATE
         if "id" not in message:
             if message["method"] == "notifications/progress":
@@ -71,6 +73,12 @@ class Taking(TakeOver):
             message = {**message, "id": number}
         self.streams.deliver(stream, message)
         return _DELIVERED
+
+    def asked_in_vain(self, call: Call | None, method: str) -> None:
+        """The host's answer could not be sent: whatever asked waits for what nobody will say."""
+        self.out.append(Report(NotificationLost(method, "the session that asked is gone")))
+        if call is not None:
+            self.in_doubt(call, "the server asked for something in a session that is gone", again=False)
 
     def _is_of_old_session(self, stream: Stream) -> bool:
         """A POST of a lost session may still be answered; whatever else comes with it is not of this session."""

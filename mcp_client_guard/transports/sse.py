@@ -99,7 +99,10 @@ class EventReader:
     def _check_tail(self, events: list[EventReceived | TooLarge]) -> None:
         """Comments need no blank line after them; they are no part of the event that is still to come."""
         if len(self._tail) > min(self.max_event_size, _COMMENTS_KEPT) and self._tail.startswith((b":", b"\n:")):
-            self._tail = bytearray(_COMMENTS.sub(b"", bytes(self._tail)))
+            if self._tail.find(b"\n", 1) < 0:
+                del self._tail[2:]  # one that has not ended: what it says is never looked at
+            else:
+                self._tail = bytearray(_COMMENTS.sub(b"", bytes(self._tail)))
         if self._is_too_large(self._tail):
             told = self._too_large(bytes(self._tail), None)
             events.append(told)

@@ -31,6 +31,7 @@ from mcp_client_guard.core.actions import (
     SetTimer,
     StopAsking,
     Timer,
+    TimerKind,
 )
 from mcp_client_guard.core.inputs import (
     Answered,
@@ -72,6 +73,8 @@ _CLOSING_SECONDS = 0.3
 _STALLED_SECONDS = 5.0
 """For which what is not a request waits for the store: what was received is the host's (L2, L6)."""
 
+_PAUSED_SECONDS = 1.0
+"""After which a timer is looked at again that ran out while its stream was not read."""
 _TRUTH = {"true": True, "false": False}
 
 
@@ -223,7 +226,9 @@ class StreamableHttp:
 
     def _elapsed(self, key: Hashable) -> None:
         now = anyio.current_time()
-        if isinstance(key, Timer):
+        if isinstance(key, Timer) and self._is_paused(key):
+            self._timers.set(key, _PAUSED_SECONDS)
+        elif isinstance(key, Timer):
             self.feed(TimerElapsed(key, now))
         elif isinstance(key, int):
             self._check_idle(key, now)
@@ -231,6 +236,12 @@ class StreamableHttp:
             self._saving.elapsed()
             self._tell_drained()
             self.tasks.start_soon(self._saving.group)
+
+    def _is_paused(self, timer: Timer) -> bool:
+        """Whether it measures what the server sends on a stream that is not read, since the host is behind."""
+        if timer.kind is TimerKind.DEADLINE:
+            return False
+        return any(each.paused and each.order.stream == timer.stream for each in self._exchanges.values())
 
     def _check_idle(self, connection: int, now: float) -> None:
         exchange = self._exchanges.get(connection)

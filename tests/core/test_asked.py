@@ -9,11 +9,11 @@ import pytest
 from mcp_client_guard.core import asked
 from mcp_client_guard.core.actions import Action, Post, Save
 from mcp_client_guard.core.asked import Asked
-from mcp_client_guard.core.model import JSON, CursorMoved, ServerAnswered
+from mcp_client_guard.core.model import JSON, CursorMoved, Outcome, ServerAnswered
 from mcp_client_guard.core.report import NotificationLost
 from mcp_client_guard.core.stream import Stream, StreamKind
 from mcp_client_guard.core.trail import Trail
-from tests.core.driver import Driver, Peer, delivered, of, records, reports
+from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, reports
 from tests.core.scenes import Process, prove
 
 
@@ -329,3 +329,21 @@ def test_an_answer_goes_out_while_its_session_is_only_suspected(is_lost: bool) -
     sent = [post.headers["mcp-session-id"] for post in of(actions, Post) if "method" not in post.message]
     assert sent == ([] if is_lost else ["session-one"])
     assert bool(reports(actions, NotificationLost)) is is_lost
+
+
+@pytest.mark.parametrize("when", ["asked", "answered"])
+def test_what_is_asked_in_a_session_that_was_replaced_is_told_and_its_call_does_not_wait_for_it(when: str) -> None:
+    driver = Driver().opened()
+    call = driver.call()
+    call.accept()
+    if when == "answered":
+        number = delivered(driver.ask(call))[0]["id"]
+    driver.request("prompts/list").refuse(404)
+    driver.reinitialized()
+    if when == "asked":
+        actions = driver.ask(call, 7, "elicitation/create")
+    else:
+        actions = driver.submit({"jsonrpc": "2.0", "id": number, "result": {}})
+    assert reports(actions, NotificationLost)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert outcomes(call.event(None, call.result())) == [Outcome.RECOVERED]

@@ -8,7 +8,14 @@ import pytest
 
 from mcp_client_guard.core.actions import EndSession, Get, Hangup, Post, Timer, TimerKind
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
-from mcp_client_guard.core.inputs import UNREADABLE, Answered, BodyReceived, EventReceived, TimerElapsed
+from mcp_client_guard.core.inputs import (
+    UNREADABLE,
+    Answered,
+    BodyReceived,
+    EventReceived,
+    ReconnectRequested,
+    TimerElapsed,
+)
 from mcp_client_guard.core.model import CursorMoved, Generation, Outcome, SessionEnded, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
@@ -884,3 +891,34 @@ def test_a_carrier_that_stalls_before_its_endpoint_costs_one_of_the_budget(drive
     assert post.stream == own.stream, "tried by POST, since the server may have moved"
     assert len(of(driver.peer(post.stream).refuse(405), Get)) == 1
     assert driver.machine._calls._opened_lately == 2
+
+
+def test_a_large_event_beside_the_guard_s_own_initialize_costs_the_carrier_alone(driver: Legacy) -> None:
+    driver.carrier.cut()
+    driver.serves()
+    driver.takes(driver.sent("initialize"))
+    assert len(of(driver.carrier.too_large(), Get)) == 1
+    driver.reopened()
+    assert state(driver) is SessionState.LIVE
+
+
+def test_nobody_waits_longer_than_a_minute_for_a_carrier_because_the_server_says_so(driver: Legacy) -> None:
+    waiting = driver.request("prompts/list")
+    driver.carrier.cut()
+    while driver.carrier.is_open:
+        driver.carrier.begin()
+        told = driver.carrier.refuse(503, retry_after=7200.0)
+        assert all(get.delay.at_least == 0 for get in of(told, Get))
+    assert [m["id"] for m in delivered(told)] == [waiting.host_id]
+    assert state(driver) is SessionState.LOST
+
+
+def test_reconnect_has_a_carrier_that_waits_opened_at_once(driver: Legacy) -> None:
+    driver.carrier.cut()
+    driver.carrier.begin()
+    (get,) = of(driver.carrier.refuse(503, retry_after=50.0), Get)
+    assert get.delay.at_least == 50.0
+    (get,) = of(driver.feed(ReconnectRequested(driver.now)), Get)
+    assert get.delay.at_least == 0.0
+    driver.carrier.begin()
+    assert not of(driver.feed(ReconnectRequested(driver.now)), Get), "it is under way"

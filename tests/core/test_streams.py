@@ -1065,3 +1065,23 @@ def test_a_timer_that_runs_out_although_it_was_cancelled_does_nothing(call: Peer
 def test_draining_nothing_does_nothing(driver: Driver) -> None:
     driver.drain(99)
     assert driver.drain(5) == []
+
+
+def test_an_answer_that_is_held_is_stronger_than_what_is_too_large_behind_it(call: Peer) -> None:
+    call.resumed()
+    call.event("e9", call.result())
+    assert outcomes(call.too_large()) == [Outcome.COMPLETED]
+
+
+def test_what_is_lost_with_an_event_too_large_is_reported(call: Peer) -> None:
+    """Also where the call has its answer from elsewhere, and where messages of others are held."""
+    other = call.driver.call(n=2).stream_up("o1")
+    other.event("o2", call.result())
+    assert reports(call.too_large(), Discontinuity)
+    other.resumed()
+    other.event("o9", note("x"))
+    assert reports(other.too_large(), Discontinuity)
+    whole = call.driver.call(n=3)
+    whole.accept()
+    call.driver.cancel(whole)
+    assert reports(whole.too_large(), UnreadableDropped)

@@ -8,10 +8,21 @@ import anyio
 import httpx
 import pytest
 
-from mcp_client_guard import CallSettled, Disconnected, Discontinuity, NotificationLost, Outcome, SessionLost
-from mcp_client_guard.testing import How, Reply, Request, progress_of, tool_result
+from mcp_client_guard import (
+    CallSettled,
+    Disconnected,
+    Discontinuity,
+    GuardPolicy,
+    NotificationLost,
+    Outcome,
+    SessionLost,
+)
+from mcp_client_guard.core.actions import Timer, TimerKind
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, notification, progress_of, tool_result
+from mcp_client_guard.transports.streamable import StreamableHttp
 
 from .hosts import (
+    LIMIT,
     STOPS_READING,
     Answer,
     Playing,
@@ -19,6 +30,7 @@ from .hosts import (
     answer,
     events,
     for_ever,
+    plain_host,
     plainly,
     prime,
     progress,
@@ -322,3 +334,42 @@ async def test_notifications_that_are_never_answered_do_not_pile_up() -> None:
         assert {e.why for e in given_up()} == {"no answer for max_idle"}
         await server.until(lambda: server.open_connections <= 3)
         assert await host.call() == Answer("done")
+
+
+async def test_a_host_that_is_behind_has_its_stream_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the server has sent stands in the socket: that nothing comes is the host's doing."""
+    looked_at = anyio.Event()
+    is_paused = StreamableHttp._is_paused
+
+    def look(shell: StreamableHttp, timer: Timer) -> bool:
+        found = is_paused(shell, timer)
+        if found and timer.kind is TimerKind.RECHECK:
+            looked_at.set()
+        return found
+
+    async def many(call: Request, reply: Reply) -> None:
+        await reply.open_sse()
+        await reply.event(progress_of(call, 1), id="e1")
+        for number in range(3000):
+            await reply.event(
+                notification("notifications/message", level="info", data="x" * 2000), id=f"n{number}"
+            )
+        await reply.event(tool_result(call.rpc_id, "done"), id="end")
+        await reply.finish()
+
+    monkeypatch.setattr(StreamableHttp, "_is_paused", look)
+    mcp = Streams(events(prime("p0", 1), progress(1, "e1"), end=How.RST), many)
+    policy = GuardPolicy(recheck=0.05, witness_timeout=10)
+    async with FakeServer(mcp) as server, plain_host(server.url, listen=False, start=False, policy=policy) as host:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(host.listen)
+            await host.start()
+            tasks.cancel_scope.cancel()
+        call = await host.post("tools/call", {"name": "charge", "arguments": {}, "_meta": {"progressToken": 1}})
+        with anyio.fail_after(LIMIT):
+            await looked_at.wait()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(host.listen)
+            await host.until(lambda: host.answers_to(call))
+            tasks.cancel_scope.cancel()
+        assert len(resumed_after(server)) == 1
