@@ -69,12 +69,31 @@ class Calls(Choosing):
         if method == "server/discover":
             self._probe(sent)
         elif method == "initialize":
+            self._overtake(sent)
             if not self._offer_session(sent) and not self._gets_trial(sent):
                 self.stop_opening()
                 self.session.move(SessionStep.INITIALIZE_SENT)
                 self._post(self._call_from(sent))
         else:
             self._pass_on(sent)
+
+    def _overtake(self, sent: MessageSubmitted) -> None:
+        """The newest `initialize` is the one that the host waits for: an earlier one opens no session, and is not
+        sent again."""
+        why = "the host opened another session"
+        for call in self.ledger.in_flight():
+            if call.method != "initialize" or call.own is not None:
+                continue
+            call.overtaken = True
+            if call.host_id == sent.message["id"]:
+                call.host_id = None  # under that ID the host waits for the newer one
+            self._conclude(call)
+            if not call.in_flight:
+                continue
+            if self._may_have_run(call):
+                self._tell_in_doubt(call, why)
+            else:
+                self.not_executed(call, "wire", why)
 
     def _pass_on(self, sent: MessageSubmitted) -> None:
         self._send(self._call_from(sent))

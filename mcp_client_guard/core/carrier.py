@@ -93,9 +93,6 @@ class Carrying(Aside):
             elif call.method == "tools/call" and stream.begun and not stream.accepted:
                 # If it is refused yet it did not run, and can be sent again; not every server answers at all.
                 self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.witness_timeout))
-            elif call.method == "initialize" and self._failures > self.policy.max_attempts:
-                self._finish(stream)
-                self.calls.unopened(call, why, None)
             else:
                 self._give_up(stream, why)
 
@@ -132,6 +129,11 @@ class Carrying(Aside):
         stream = self._streams.get(STANDALONE)
         if stream is not None and stream.kind is StreamKind.CARRIER and not (stream.answered or stream.begun):
             self._get_anew(stream, NO_DELAY)  # it waits for its next attempt
+
+    @property
+    def has_endpoint(self) -> bool:
+        """There is a legacy stream, which has said where to post."""
+        return self._endpoint is not None
 
     def awaits_endpoint(self, call: Call) -> bool:
         """Whether this request is posted as soon as there is an endpoint."""

@@ -69,6 +69,8 @@ class Detecting(Restoring):
         if not is_asked or reads_posts or not self.streams.look_for_carrier():
             return False
         self._refused.append((call, refusal))
+        if self.streams.has_endpoint:
+            self.legacy_found()  # while this one was on its way
         return True
 
     def legacy_found(self) -> None:

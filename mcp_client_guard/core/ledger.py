@@ -133,6 +133,8 @@ class Call:
     """Its outcome is settled, and is to be marked as told once the host has taken it."""
     heard: bool = False
     """A repeat that was joined to it has been told what became of it."""
+    overtaken: bool = False
+    """A newer `initialize` of the host's opens the session in its place."""
     is_known: bool = False
     """Its caller lives, and has its task: nobody is to be told what becomes of it."""
     outcome: Outcome | None = None

@@ -185,7 +185,8 @@ class Outcomes(ABC):
         if not _is_no_news(call, outcome):
             self._record(call, outcome, reason, answer)
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
-        if call.method == "initialize" and self.session.state is SessionState.INITIALIZING:
+        opens = call.method == "initialize" and not call.overtaken
+        if opens and self.session.state is SessionState.INITIALIZING:
             if not opened:
                 self.session.move(SessionStep.INITIALIZE_FAILED)
                 self._decide_all()

@@ -170,11 +170,12 @@ class Reconciling(Repeats):
     def _send_or_refuse(self, stranded: Stranded) -> None:
         """It did not run: it is sent again by itself, but not for ever, nor to a tool that has changed."""
         call = stranded.call
+        unsent = stranded.by == "wire" and call.sendings > self.policy.max_attempts
         if _is_busy(stranded.refusal) and not self._may_send_to_busy(call):
             self._refuse(stranded, stranded.reason)
         elif self._has_changed(call):
             self._refuse(stranded, "the schema of the tool changed, or may have, since it was called")
-        elif call.refusals >= _MOST_REFUSALS and not _is_busy(stranded.refusal):
+        elif unsent or (call.refusals >= _MOST_REFUSALS and not _is_busy(stranded.refusal)):
             self._refuse(stranded, stranded.reason)
         else:
             self._send_again(stranded, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}")

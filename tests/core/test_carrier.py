@@ -647,6 +647,35 @@ def test_another_initialize_of_the_host_s_has_a_carrier_of_its_own(driver: Legac
     assert len(records(driver.log, SessionOpened)) == 2
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_two_of_the_host_s_do_not_throw_each_other_off_their_carriers(taken: bool) -> None:
+    """A host whose time-out is over sends another; nobody tells the guard that the first is not waited for."""
+    driver = Legacy()
+    first = driver.request("initialize", {"protocolVersion": "2025-11-25"})
+    if taken:
+        driver.serves()
+        driver.takes(driver.sent("initialize"))
+    second = driver.request("initialize", {"protocolVersion": "2025-11-25"})
+    assert [answer["id"] for answer in delivered(driver.log)] == [first.host_id]
+    assert outcomes(driver.log) == [Outcome.IN_DOUBT if taken else Outcome.NOT_EXECUTED]
+    assert len(posted(driver.serves(), "initialize")) == 1
+    assert len(of(driver.log, Get)) == (2 if taken else 1)
+    assert delivered(driver.answers(driver.sent("initialize"), LEGACY_RESULT))[0]["id"] == second.host_id
+
+
+def test_a_call_that_never_leaves_is_sent_again_not_for_ever() -> None:
+    driver = Legacy(GuardPolicy(max_attempts=2)).opened()
+    driver.begins = False
+    call = driver.call()
+    for _ in range(3):
+        driver.begins = True
+        driver.carrier.cut()
+        driver.begins = False
+        driver.reopened()
+    assert outcomes(driver.log)[-3:] == [Outcome.NOT_EXECUTED] * 3
+    assert [told["id"] for told in delivered(driver.log) if "error" in told] == [call.host_id]
+
+
 def test_our_own_initialize_lost_with_its_carrier_is_tried_again_within_the_budget(driver: Legacy) -> None:
     driver.carrier.cut()
     gets = 0

@@ -116,12 +116,34 @@ def test_whoever_cannot_wait_gets_the_refusal(how: str) -> None:
 
 
 def test_two_that_are_refused_wait_for_one_get() -> None:
+    driver = Legacy(generation="auto")
+    probe = driver.request("server/discover")
+    driver.sent("initialize").refuse(405)
+    sent = refused(driver)
+    assert not of(sent.actions, Get)
+    driver.elapse(TimerKind.DEADLINE, 1)
+    assert driver.carrier.is_open
+    driver.cancel(probe)
+    assert [answer["id"] for answer in delivered(driver.carrier.refuse(405))] == [sent.host_id]
+
+
+def test_one_that_is_refused_once_the_endpoint_has_come_waits_for_no_other() -> None:
+    driver = Legacy(generation="auto")
+    driver.request("server/discover")
+    driver.sent("initialize").refuse(405)
+    sent = driver.request("initialize")
+    driver.serves()
+    sent.refuse(405)
+    assert [post.target for post in of(driver.serves(), Post)][-1] == "http://h/messages?session=2"
+    assert delivered(driver.answers(driver.sent("initialize"), LEGACY_RESULT))[0]["id"] == sent.host_id
+
+
+def test_a_newer_one_of_the_host_s_begins_anew_and_the_older_has_its_answer() -> None:
     driver = auto()
     first, second = refused(driver), refused(driver)
-    assert not of(second.actions, Get)
-    driver.cancel(first)
-    assert driver.carrier.is_open
-    assert len(delivered(driver.carrier.refuse(405))) == 1
+    assert [answer["id"] for answer in delivered(driver.log)] == [first.host_id]
+    assert len(of(driver.serves(), Post)) == 1
+    assert delivered(driver.answers(driver.sent("initialize"), LEGACY_RESULT))[0]["id"] == second.host_id
 
 
 def test_a_call_that_has_its_outcome_is_not_held() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import Action, Ask, Get, Post, TimerKind
-from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
+from mcp_client_guard.core.answers import CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.core.model import CallSent, CursorMoved, Outcome, SessionEnded, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
@@ -609,6 +609,41 @@ def test_a_session_is_not_lost_while_the_host_opens_another(driver: Driver) -> N
 
 
 # What is old stays old (S13).
+
+
+@pytest.mark.parametrize("reopening", [False, True])
+def test_an_earlier_initialize_of_the_host_s_opens_no_session_beside_the_newest(reopening: bool) -> None:
+    """A host whose time-out is over asks for another session, and a late answer would end that."""
+    driver = Driver()
+    if reopening:
+        driver.opened()
+    earlier = driver.request("initialize", {"protocolVersion": "2025-11-25"})
+    driver.initialize("session-two")
+    driver.notify("notifications/initialized")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    assert not driver.is_waited_for("initialize"), "it is not sent again"
+    call = driver.call()
+    assert not delivered(earlier.answer({**RESULT, "protocolVersion": "2025-06-18"}, session_id="session-one"))
+    assert driver.machine.session.session_id == "session-two"
+    assert delivered(call.answer())[0]["id"] == call.host_id
+    answered = [message for message in delivered(driver.log) if message["id"] == earlier.host_id]
+    assert [message["error"]["code"] for message in answered] == [CODE_IN_DOUBT]
+
+
+def test_what_waits_for_a_session_waits_for_the_newest_that_the_host_opens(driver: Driver) -> None:
+    driver.call().refuse(404)
+    assert driver.call("refund").stream == -1
+    driver.request("initialize", {"protocolVersion": "2025-11-25"})
+    assert methods(driver.request("initialize", {"protocolVersion": "2025-11-25"}).actions) == ["initialize"]
+    assert methods(driver.sent("initialize").answer(RESULT, session_id="session-two")) == ["tools/call"]
+
+
+def test_another_initialize_under_the_same_id_is_answered_once(driver: Driver) -> None:
+    """As from the second client of a proxy: each begins to count anew."""
+    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+    assert not delivered(driver.submit(message) + driver.submit(message))
+    answer = driver.sent("initialize").answer(RESULT, session_id="session-two")
+    assert [(told["id"], told["result"]) for told in delivered(answer)] == [(0, RESULT)]
 
 
 def test_a_post_of_the_old_session_still_delivers_its_own_answer_and_nothing_else_of_it_passes() -> None:
