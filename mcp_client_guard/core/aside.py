@@ -24,6 +24,11 @@ class Aside(Streams):
     @abstractmethod
     def close_carrier(self) -> None: ...
 
+    @property
+    def brought_endpoint(self) -> bool:
+        """One of the streams has turned out to be a legacy one."""
+        return any(stream.brought_endpoint for stream in self._streams.values())
+
     def look_for_carrier(self) -> bool:
         """Ask for a legacy stream, whose place the standalone stream leaves meanwhile; but if that one lives, the
         server is no legacy one: then nothing is asked."""

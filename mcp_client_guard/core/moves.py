@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import define, field
 
 from .actions import Report
-from .classify import is_modern, knows_no_session, knows_only_sessions
+from .classify import code_of, is_modern, knows_no_session, knows_only_sessions, may_be_legacy
 from .ledger import Call, Refusal
 from .model import JSON, Generation
 from .recovery import Recovery
@@ -45,6 +45,7 @@ class Moves(Recovery):
     def _ping_over(self, refusal: Refusal | None, answered: bool) -> None:
         if refusal is None or self.session.state is not SessionState.LIVE or not self._shows_upgrade(refusal):
             super()._ping_over(refusal, answered)
+            self._ask_for_legacy(refusal)
             return
         self._last_word, self._last_word_of = refusal, self.session.incarnation
         self.lose_session("the server refuses it in the words of 2026-07-28", by_word=True)
@@ -78,6 +79,15 @@ class Moves(Recovery):
         return said and knows_no_session(refusal.status, refusal.body)
 
     # Streamable HTTP, and the server speaks legacy HTTP+SSE again.
+
+    def _ask_for_legacy(self, refusal: Refusal | None) -> None:
+        """A stream has brought an `endpoint`, and the ping drew this: where a legacy server may say so, too, it is
+        found by an `initialize` beside this session. An error by POST is of a server that reads posts."""
+        says_so = refusal is not None and may_be_legacy(refusal.status, refusal.body) and not code_of(refusal.body)
+        is_live = self.session.state is SessionState.LIVE and not self.is_legacy
+        if says_so and is_live and self.streams.brought_endpoint and self._may_open():
+            self._suspicion = "one of its streams has brought an endpoint, and a ping was refused"
+            self._open_another()
 
     def legacy_found(self) -> None:
         if self._suspicion is not None:

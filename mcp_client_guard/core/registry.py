@@ -282,7 +282,8 @@ class Registry:
     def _new_connection(self, stream: Stream) -> None:
         self._connections += 1
         stream.connection = self._connections
-        stream.begun = stream.answered = stream.witnessed = stream.progressed = stream.limited = False
+        stream.begun = stream.answered = stream.witnessed = stream.progressed = False
+        stream.brought_endpoint = stream.limited = False
         stream.opened_at = stream.trial = None
         stream.messages_before = stream.messages
 
@@ -335,10 +336,7 @@ class Registry:
             self.out.append(CancelTimer(Timer(kind, stream.number, stream.connection)))
 
     def _limit(self, stream: Stream) -> None:
-        """Nobody waits for it: its present connection goes on for `max_idle`, and no longer, whatever comes.
-
-        Once for each connection, and not while that waits to be opened.
-        """
+        """Nobody waits for it: its connection, once begun, goes on for `max_idle` and no longer, whatever comes."""
         if stream.begun and not stream.limited:
             stream.limited = True
             timer = Timer(TimerKind.UNWANTED, stream.number, stream.connection)

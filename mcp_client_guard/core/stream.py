@@ -126,7 +126,7 @@ class Stream:
     target: str | None = field(default=None, repr=False)
     """Where it is posted, in a legacy session."""
     brought_endpoint: bool = False
-    """What was to be the standalone stream is a legacy one: the server knows the session no more."""
+    """What came on the present connection is a legacy stream: the server may know the session no more."""
     is_whole: bool = False
     """It has brought the answer to its request, which came on another stream before."""
     looks: int = 0

@@ -118,8 +118,10 @@ class Streams(Upgrading):
         if event.resets_id:
             stream.trail.forget_cursor()
             self._drop_stored(stream)
-        if event.name != "message":
-            stream.brought_endpoint = stream.brought_endpoint or event.name == "endpoint"
+        if event.name == "endpoint" and not stream.brought_endpoint:
+            # The word of a legacy server, which may know the session no more: it is asked.
+            stream.brought_endpoint = True
+            self.calls.probe()
         if event.name == "resumed":
             self._resumed_event(stream, event)
         elif stream.trial is not None:

@@ -215,6 +215,61 @@ def test_a_suspected_session_is_kept_where_there_is_no_legacy_stream_either() ->
     assert not reports(driver.log, SessionLost)
 
 
+def brought_endpoint(driver: Legacy) -> Any:
+    """A call that was primed and cut; what answers the resume is a legacy stream."""
+    call = driver.call()
+    call.accept()
+    call.event("p")
+    call.resumed()
+    call.actions = call.event(None, b"/messages?session=1", name="endpoint")
+    return call
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_an_endpoint_that_answers_a_resume_has_the_session_asked_and_what_waits_is_told(status: int) -> None:
+    driver = live()
+    call = brought_endpoint(driver)
+    assert [post.message["method"] for post in of(call.actions, Post)] == ["ping"]
+    driver.sent("ping").refuse(status)
+    assert of(driver.sent("initialize").refuse(405), Get)
+    driver.serves()
+    assert len(reports(driver.log, SessionLost)) == 1
+    assert outcomes(driver.log)[-1] is Outcome.IN_DOUBT
+    assert delivered(driver.log)[-1]["id"] == call.host_id
+    driver.reopened()
+    assert driver.machine.session.generation is Generation.LEGACY_SSE
+
+
+@pytest.mark.parametrize("drawn", ["an answer", 401, 503, -32601])
+def test_an_endpoint_says_nothing_of_a_session_whose_ping_no_legacy_server_refuses_so(drawn: Any) -> None:
+    driver = live()
+    call = brought_endpoint(driver)
+    ping = driver.sent("ping")
+    if drawn == "an answer":
+        actions = ping.answer({})
+    elif drawn == -32601:
+        actions = ping.refuse(404, ping.error(-32601))
+    else:
+        actions = ping.refuse(drawn)
+    assert not of(actions, Post)
+    assert not of(call.event(None, b"/messages?session=1", name="endpoint"), Post), "asked once"
+    call.resumed()
+    assert of(call.event(None, b"/messages?session=2", name="endpoint"), Post), "of each connection"
+    assert delivered(call.event("a", call.result()))[-1]["id"] == call.host_id
+
+
+def test_an_endpoint_opens_no_more_sessions_than_the_budget_has() -> None:
+    driver = Legacy(GuardPolicy(reinitialize_limit=1), generation="sessions")
+    super(Legacy, driver).opened()
+    call = brought_endpoint(driver)
+    driver.sent("ping").refuse(405)
+    driver.sent("initialize").refuse(500)
+    call.resumed()
+    call.event(None, b"/messages?session=2", name="endpoint")
+    assert not of(driver.sent("ping").refuse(405), Post)
+    assert driver.machine.session.state is SessionState.LIVE
+
+
 def cut_standalone(driver: Legacy) -> None:
     driver.standalone.event("e1", note("one"))
     driver.standalone.event("e2", note("two"))
@@ -320,7 +375,8 @@ def test_a_session_that_is_opened_by_post_meanwhile_ends_the_wait_for_a_legacy_s
     elif whose == "the host's":
         assert outcomes(driver.log) == [Outcome.COMPLETED] * 2
     assert driver.get.headers["mcp-session-id"] == "session-two", "the standalone stream"
-    assert not of(driver.serves(), Post)
+    assert [post.message["method"] for post in of(driver.serves(), Post)] == ["ping"]
+    driver.sent("ping").answer({})
     assert driver.machine.session.generation is Generation.STREAMABLE_HTTP
     (call,) = of(driver.call().actions, Post)
     assert (call.target, call.headers["mcp-session-id"]) == (None, "session-two")
