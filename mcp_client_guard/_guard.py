@@ -201,7 +201,7 @@ class Guard:
             connection.reconnect()
 
     def consent(self, call_key: str) -> None:
-        """Allow one repeat of the call in doubt with this key, which would otherwise be refused."""
+        """Allow one repeat of the call in doubt with this key, or name, which would otherwise be refused."""
         self._shared.consent(call_key)
 
     @contextmanager

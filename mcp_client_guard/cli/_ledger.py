@@ -44,7 +44,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
     verbs = calls.add_subparsers(metavar="COMMAND", title="commands", prog="mcp-guard calls DB")
     forget = _command(verbs, "forget", "delete a call from the ledger", _FORGET)
-    forget.add_argument("call_key", metavar="CALL_KEY", help="its call key, as shown")
+    forget.add_argument("call_key", metavar="CALL_KEY", help="its call key, or its name, as shown")
     _add_key(forget, default=argparse.SUPPRESS)
     forget.set_defaults(run=lambda options: _run("calls", _forget, options))
 
@@ -147,7 +147,7 @@ def _print_table(table: Sequence[Sequence[str]]) -> None:
 async def _forget(options: argparse.Namespace) -> Exit:
     keeps_all = SQLiteStore(options.db, keep_calls=maxsize, keep_days=float("inf"))
     calls = await keeps_all.calls(options.key)
-    keys = sorted({call.key for call in calls if call.call_key == options.call_key})
+    keys = sorted({call.key for call in calls if options.call_key in (call.call_key, call.also_named)})
     if not keys:
         return _not_forgotten(f"no call has the call key {options.call_key!r}", Exit.NOT_EXECUTED)
     if len(keys) > 1:

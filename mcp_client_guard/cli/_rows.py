@@ -63,7 +63,7 @@ def calls_as_table(calls: Iterable[StoredCall]) -> list[list[str]]:
 
 
 def _call_cells(call: JSON) -> list[object]:
-    task = call["task"]
+    task, name = call["task"], call["also_named"]
     return [
         call["sent_at"],
         call["key"],
@@ -72,7 +72,7 @@ def _call_cells(call: JSON) -> list[object]:
         call["reason"],
         task and f"{task['fingerprint']} {'open' if task['open'] else 'ended'}",
         call["repeats"] or None,
-        call["call_key"],
+        call["call_key"] if name is None else f"{call['call_key']} also {name}",
     ]
 
 

@@ -155,7 +155,7 @@ class Repeats(Outcomes):
         """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
         if self.policy.resend_of(call.tool) == "always":
             return True
-        brought = consent == call_key
+        brought = consent is not None and consent in (call_key, self.shared.linked(call_key))
         consented = self.shared.consented(call_key, by_request=brought)
         if not consented:
             return False

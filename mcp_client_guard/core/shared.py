@@ -96,7 +96,7 @@ class SharedLedger:
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
 
     def consent(self, call_key: str) -> None:
-        """The user allows one repeat of the call with this key."""
+        """The user allows one repeat of the call with this key, or name."""
         self.consents[call_key] = None
         _bound(self.consents)
 
@@ -110,9 +110,10 @@ class SharedLedger:
             self.brought[call_key] = None
             _bound(self.brought)
             return True
-        if call_key not in self.consents:
+        given = next((key for key in (call_key, self.linked(call_key)) if key in self.consents), None)
+        if given is None:
             return False
-        del self.consents[call_key]
+        del self.consents[given]
         return True
 
     def give_back(self, call: Call) -> None:

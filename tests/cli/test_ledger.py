@@ -15,7 +15,7 @@ import pytest
 
 from mcp_client_guard import Outcome, SQLiteStore
 from mcp_client_guard.cli import main
-from mcp_client_guard.core.model import CallRepeated, SessionEnded, fingerprint
+from mcp_client_guard.core.model import CallNamed, CallRepeated, SessionEnded, fingerprint
 from mcp_client_guard.stores.sqlite import SQLiteClaim
 from tests.stores.records import SECRET, TASK, moved, opened, replied, sent, settled, task
 
@@ -172,6 +172,18 @@ async def test_forgetting_deletes_the_call_and_says_so(mcp_guard: Command, path:
     ran = await mcp_guard("calls", str(path), "forget", "key-2")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == "forgotten: 1 row of call key 'key-2' under key 'orders'\n"
+    assert [call.call_key for call in await SQLiteStore(path).calls()] == ["key-1", "key-3", "key-4"]
+
+
+async def test_a_name_that_stands_for_a_call_is_shown_and_forgets_it(mcp_guard: Command, path: Path) -> None:
+    await used(path)
+    claim = await claimed(path)
+    await claim.write(1, [CallNamed("key-2", "order-17")])
+    await claim.release()
+    named = [line for line in (await mcp_guard("calls", str(path))).out.splitlines() if "order-17" in line]
+    assert [line.split()[-3:] for line in named] == [["key-2", "also", "order-17"]]
+    ran = await mcp_guard("calls", str(path), "forget", "order-17")
+    assert (ran.code, ran.err) == (0, "")
     assert [call.call_key for call in await SQLiteStore(path).calls()] == ["key-1", "key-3", "key-4"]
 
 

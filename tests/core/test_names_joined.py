@@ -96,19 +96,32 @@ def test_a_name_that_was_refused_is_in_doubt_for_ever(process: Process, one: Con
     assert is_sent(later.call()), "the window of the latch is over"
 
 
+@pytest.mark.parametrize("consented", ["key-1-0-2", "order-17"])
 @pytest.mark.parametrize("restarted", [True, False])
 def test_consent_to_what_it_repeated_lets_it_go_and_then_it_is_a_call_of_its_own(
-    process: Process, one: Connection, restarted: bool
+    process: Process, one: Connection, restarted: bool, consented: str
 ) -> None:
     one.call().cut()
     assert is_doubted(one.named("order-17"))
-    process.shared.consent("key-1-0-2")
+    process.shared.consent(consented)
     named = one.named("order-17")
     assert is_sent(named)
     one.peer(named.stream).answer(CHARGED)
     one.drain(4)
     later = restarted_as(process) if restarted else one
     assert results(later.named("order-17").actions) == [CHARGED]
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_request_may_bring_consent_to_the_name_once(process: Process, one: Connection, restarted: bool) -> None:
+    """By whichever of the two it says it: the consent is to one call."""
+    one.call().cut()
+    assert is_doubted(one.named("order-17"))
+    later = restarted_as(process) if restarted else one
+    assert is_doubted(later.consenting("order-18"))
+    assert is_sent(later.consenting("order-17"))
+    assert is_doubted(later.consenting("order-17"))
+    assert is_doubted(later.consenting("key-1-0-2"))
 
 
 def test_an_answer_that_comes_late_is_that_of_the_name(one: Connection) -> None:
