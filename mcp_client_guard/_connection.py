@@ -172,9 +172,10 @@ class Connection:
         shell, heritage = self._shell, self._heritage
         if shell is None or heritage is None:
             return
-        longest = max((self._guard.policy.deadline_of(heir.tool) for heir in heritage.heirs), default=0.0)
+        awaited = [heir for heir in heritage.heirs if not heir.is_known]
+        longest = max((self._guard.policy.deadline_of(heir.tool) for heir in awaited), default=0.0)
         with anyio.move_on_after(longest):
-            while shell.machine.heirs_open and not self._left:
+            while shell.machine.heirs_awaited and not self._left:
                 self._news = self._news or anyio.Event()
                 await self._news.wait()
         if not self._left:

@@ -113,6 +113,11 @@ class Machine:
         """Calls of the process that died that have no outcome yet."""
         return self._calls.heirs_open
 
+    @property
+    def heirs_awaited(self) -> int:
+        """The same, without the tasks that their callers have."""
+        return self._calls.heirs_awaited
+
     def receive(self, *told: Input, now: float | None = None) -> list[Action]:
         """What to do now, in this order. Several inputs at once are as good as one after the other.
 

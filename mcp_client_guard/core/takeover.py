@@ -8,7 +8,7 @@ from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKin
 from .answers import not_executed_answer
 from .asked import Asked
 from .classify import LOCKED, code_of, is_suspect_answer
-from .heritage import PROCESS_DIED, Heritage, OldSession
+from .heritage import PROCESS_DIED, Heir, Heritage, OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
@@ -58,8 +58,16 @@ class TakeOver(OwnRequests):
     @property
     def heirs_open(self) -> int:
         """Calls of the dead process that have no outcome yet."""
-        unread = 0 if self.heritage is None else len(self.heritage.heirs)
-        return unread + sum(call.in_flight for call in self._heirs)
+        return len(self._open_heirs())
+
+    @property
+    def heirs_awaited(self) -> int:
+        """Those of them that somebody is to be told of: a task that its caller has is the caller's own affair."""
+        return sum(not heir.is_known for heir in self._open_heirs())
+
+    def _open_heirs(self) -> list[Heir | Call]:
+        unread = () if self.heritage is None else self.heritage.heirs
+        return [*unread, *(call for call in self._heirs if call.in_flight)]
 
     def _offer_session(self, sent: MessageSubmitted) -> bool:
         """Whether the host's `initialize` waits for what the server says to the old session."""

@@ -625,6 +625,15 @@ def test_that_its_task_is_not_to_be_had_here_puts_nothing_in_doubt(has_hook: boo
     assert charged_anew(two)
 
 
+def test_nobody_waits_for_a_task_that_its_caller_has() -> None:
+    """Nor does its end wake anybody, for it is no event."""
+    two = given()
+    assert (two.machine.heirs_open, two.machine.heirs_awaited) == (1, 0)
+    assert (died().machine.heirs_open, died().machine.heirs_awaited) == (1, 1)
+    three = two.process.connect_again()
+    assert (three.machine.heirs_open, three.machine.heirs_awaited) == (1, 0), "before it is read"
+
+
 def test_a_repeat_by_its_name_is_refused_all_the_same() -> None:
     meta = {"_meta": {CALL_KEY: "mine"}}
     two = given(**meta)

@@ -487,6 +487,7 @@ async def test_a_task_that_the_host_has_holds_no_equal_call_back() -> None:
                     assert (answer["id"], answer["result"]["resultType"]) == (id, "task")
                     await host.post("tools/list")
                     await host.read.receive()
+                    assert await guard.recovered() == []
             assert len(server.sent("POST", "tools/call")) == 3
             assert await guard.recovered() == []
 
