@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from fnmatch import fnmatchcase
+from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeVar
 
-from attrs import field, frozen, validators
+from attrs import field, frozen
 
 from .event_id import IdScheme
 from .model import JSON
@@ -39,24 +41,70 @@ HARMLESS_METHODS = frozenset(
 """Methods that the protocol makes harmless to repeat; every other request may have side effects."""
 
 
-def _positive(_: Any, attribute: Any, value: Any) -> None:
-    values = value.values() if isinstance(value, Mapping) else (value,)
-    if not all(isinstance(v, (int, float)) and v > 0 for v in values):
-        raise ValueError(f"{attribute.name} must be positive, not {value!r}")
+def _wanted(what: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, Any], None]:
+    """A validator: what does not fit is refused, in words that say what would."""
+
+    def check(_: Any, attribute: Any, value: Any) -> None:
+        if not fits(value):
+            raise ValueError(f"{attribute.name} must be {what}, not {value!r}")
+
+    return check
 
 
-def _resend_words(_: Any, attribute: Any, value: Any) -> None:
-    wrong = [word for word in value.values() if word not in ("always", "never", "if_idempotent")]
-    if wrong:
-        raise ValueError(f"{attribute.name} must be 'always', 'never' or 'if_idempotent', not {wrong[0]!r}")
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
-def _texts(value: Iterable[str]) -> tuple[str, ...]:
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _by_glob(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(k, str) and fits(v) for k, v in value.items())
+
+
+def _is_resend(value: Any) -> bool:
+    return value in ("always", "never", "if_idempotent")
+
+
+def _one_of(*words: str) -> Callable[[Any, Any, Any], None]:
+    return _wanted(" or ".join(map(repr, words)), lambda value: value in words)
+
+
+_seconds = _wanted("a number of seconds, more than 0", _is_number)
+_seconds_by_tool = _wanted(
+    "a number of seconds, more than 0, or one per tool, such as {'report_*': 7200}",
+    lambda value: _is_number(value) or _by_glob(value, _is_number),
+)
+_count = _wanted("a whole number, 1 or more", lambda value: _is_number(value) and isinstance(value, int))
+_flag = _wanted("True or False", lambda value: isinstance(value, bool))
+_resend_by_tool = _wanted(
+    "'always', 'never' or 'if_idempotent' per tool, such as {'get_*': 'always'}",
+    lambda value: _by_glob(value, _is_resend),
+)
+_argument_by_tool = _wanted(
+    "the name of an argument per tool, such as {'order': 'idempotency_key'}",
+    lambda value: _by_glob(value, _is_name),
+)
+_predicate = _wanted(
+    "a function that is not async, or None",
+    lambda value: value is None or (callable(value) and not iscoroutinefunction(value)),
+)
+
+
+def _names(value: list[str] | tuple[str, ...] | AbstractSet[str]) -> tuple[str, ...]:
+    """Not any iterable: a text is one, of its letters, and a `*` among them would fit every tool."""
+    if not isinstance(value, (list, tuple, AbstractSet)) or not all(map(_is_name, value)):
+        raise ValueError(f"honours_call_key must be a list of names, such as ['order_*'], not {value!r}")
     return tuple(value)
 
 
 def _scheme(value: IdScheme | str) -> IdScheme:
-    return IdScheme(value)
+    try:
+        return IdScheme(value)
+    except ValueError:
+        words = ", ".join(repr(scheme.value) for scheme in IdScheme)
+        raise ValueError(f"id_scheme must be one of {words}, not {value!r}") from None
 
 
 @frozen(kw_only=True)
@@ -64,61 +112,58 @@ class GuardPolicy:
     """How a guarded connection behaves. All times are in seconds.
 
     Raises:
-        ValueError: a time or a bound that is not positive, or an unknown word.
+        ValueError: what cannot be meant: a time or a bound that is not positive, an unknown word, a text in place
+            of a list, a number or a truth value. It says what is wanted.
     """
 
-    call_deadline: float | Mapping[str, float] = field(default=3600.0, validator=_positive)
+    call_deadline: float | Mapping[str, float] = field(default=3600.0, validator=_seconds_by_tool)
     """The guard's own deadline for a request; or one per tool, by glob (`{"report_*": 7200, "*": 600}`)."""
-    in_doubt_as: Literal["result", "error"] = field(
-        default="result", validator=validators.in_(("result", "error"))
-    )
+    in_doubt_as: Literal["result", "error"] = field(default="result", validator=_one_of("result", "error"))
     """How a tool call in doubt is reported: an `isError` result (frameworks do not repeat those), or an error."""
-    on_unverified: Literal["settle", "continue"] = field(
-        default="settle", validator=validators.in_(("settle", "continue"))
-    )
+    on_unverified: Literal["settle", "continue"] = field(default="settle", validator=_one_of("settle", "continue"))
     """When a witness was due and never came: give its calls up as in doubt, or go on waiting."""
     id_scheme: IdScheme = field(default=IdScheme.OPAQUE, converter=_scheme)
     """Declare `"monotone"` or `"contiguous"` only for a server that promises it: a violation breaks the stream."""
-    witness_timeout: float = field(default=5.0, validator=_positive)
-    settle_after: float = field(default=60.0, validator=_positive)
+    witness_timeout: float = field(default=5.0, validator=_seconds)
+    settle_after: float = field(default=60.0, validator=_seconds)
     """Give a call up after this long of resumes that each ended without anything new (five or more in a row)."""
-    recheck: float = field(default=15.0, validator=_positive)
+    recheck: float = field(default=15.0, validator=_seconds)
     """Resume once more if a resumed stream stays without a message this long; doubles up to a minute."""
-    max_idle: float = field(default=90.0, validator=_positive)
+    max_idle: float = field(default=90.0, validator=_seconds)
     """A resumable stream without a single byte for this long counts as cut. One that nobody waits for any more
     (its call was cancelled, say) is closed after this long, whatever comes on it."""
-    max_attempts: int = field(default=10, validator=_positive)
+    max_attempts: int = field(default=10, validator=_count)
     """Failed attempts to open, in a row and without progress, before a call is given up."""
-    max_event_size: int = field(default=16 * _MiB, validator=_positive)
+    max_event_size: int = field(default=16 * _MiB, validator=_count)
     """Bytes in one SSE event or one JSON body."""
-    max_held: int = field(default=4096, validator=_positive)
+    max_held: int = field(default=4096, validator=_count)
     """Events held while a resumed stream is on trial."""
-    trail_size: int = field(default=256, validator=_positive)
+    trail_size: int = field(default=256, validator=_count)
     """Received events remembered per stream."""
-    trust_read_only_hint: bool = True
+    trust_read_only_hint: bool = field(default=True, validator=_flag)
     """Whether a tool that says `readOnlyHint` is believed to have no side effects, and may be sent again."""
-    trust_idempotent_hint: bool = False
+    trust_idempotent_hint: bool = field(default=False, validator=_flag)
     """Whether a tool that says `idempotentHint` may be sent again."""
-    trust_status: bool = False
+    trust_status: bool = field(default=False, validator=_flag)
     """Whether 429 and 503 are believed to say that nothing ran, for calls with side effects, too."""
-    resend: Mapping[str, Resend] = field(factory=dict, validator=_resend_words)
+    resend: Mapping[str, Resend] = field(factory=dict, validator=_resend_by_tool)
     """May a call that may have run be sent again: `"always"`, `"never"` or `"if_idempotent"` by the tool's own
     hints, by glob (`{"get_*": "always", "charge": "never"}`); the first that fits counts."""
-    honours_call_key: tuple[str, ...] = field(default=(), converter=_texts)
+    honours_call_key: tuple[str, ...] = field(default=(), converter=_names)
     """Tools (globs) whose server runs a call key at most once: they may be sent again with the same key."""
-    call_key_argument: Mapping[str, str] = field(factory=dict)
+    call_key_argument: Mapping[str, str] = field(factory=dict, validator=_argument_by_tool)
     """Copy the call key into this argument of these tools (globs), for servers that de-duplicate by one."""
-    is_session_lost: Callable[[int, Any], bool] | None = None
+    is_session_lost: Callable[[int, Any], bool] | None = field(default=None, validator=_predicate)
     """For odd servers: given HTTP status and parsed body, whether that says that the session is gone. Asked of
     refusals, of errors with status 200, and of what is no answer; never of a result. What is no JSON is None.
     It must be quick and must not raise (one that does counts as False)."""
-    reconcile_timeout: float = field(default=30.0, validator=_positive)
+    reconcile_timeout: float = field(default=30.0, validator=_seconds)
     """How long the `reconcile` hook may take over one call; then the call is in doubt."""
-    reinitialize_limit: int = field(default=5, validator=_positive)
+    reinitialize_limit: int = field(default=5, validator=_count)
     """Sessions opened in place of lost ones within a minute; then requests are refused until it is over."""
-    repeat_window: float = field(default=60.0, validator=_positive)
+    repeat_window: float = field(default=60.0, validator=_seconds)
     """An unsafe call equal to one in doubt is not sent for this long."""
-    keep_results: bool = False
+    keep_results: bool = field(default=False, validator=_flag)
     """Keep the answers of tool calls in the store after the host has taken them. Those of calls that the host
     has named are always kept."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,32 +11,75 @@ from mcp_client_guard.core.event_id import IdScheme
 from mcp_client_guard.core.policy import HARMLESS_METHODS, GuardPolicy
 
 
+async def _is_lost_some_day(status: int, body: Any) -> bool:
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"call_deadline": 0},
         {"call_deadline": {"a": -1}},
         {"call_deadline": "soon"},
+        {"call_deadline": True},
+        {"call_deadline": {"a": "soon"}},
+        {"call_deadline": {None: 5}},
         {"witness_timeout": 0},
+        {"witness_timeout": float("nan")},
+        {"witness_timeout": {"charge": 5}},
         {"settle_after": -1},
         {"recheck": 0},
         {"max_idle": 0},
         {"max_attempts": 0},
+        {"max_attempts": 1.5},
+        {"max_attempts": True},
         {"max_event_size": 0},
         {"max_held": 0},
         {"trail_size": 0},
         {"in_doubt_as": "silence"},
+        {"in_doubt_as": ["result"]},
         {"on_unverified": "hope"},
         {"id_scheme": "random"},
+        {"id_scheme": None},
+        {"trust_read_only_hint": "false"},
+        {"trust_idempotent_hint": "false"},
+        {"trust_status": "no"},
+        {"keep_results": 0},
         {"resend": {"charge": "sometimes"}},
+        {"resend": {"charge": True}},
+        {"resend": {1: "always"}},
+        {"resend": "always"},
+        {"resend": ["charge"]},
+        {"honours_call_key": "order_*"},
+        {"honours_call_key": b"order_*"},
+        {"honours_call_key": {"order_*": False}},
+        {"honours_call_key": ["order", None]},
+        {"honours_call_key": [""]},
+        {"honours_call_key": None},
+        {"call_key_argument": "key"},
+        {"call_key_argument": {"order": 1}},
+        {"call_key_argument": {"order": ""}},
+        {"is_session_lost": 404},
+        {"is_session_lost": _is_lost_some_day},
         {"reconcile_timeout": 0},
         {"reinitialize_limit": 0},
         {"repeat_window": 0},
     ],
 )
-def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"."):
+def test_what_cannot_be_meant_is_refused_and_said_what_is_wanted(wrong: dict[str, Any]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=rf"^{name} must be .*, not {re.escape(repr(value))}$"):
         GuardPolicy(**wrong)
+
+
+@pytest.mark.parametrize("names", [["a", "b_*"], ("a", "b_*"), {"a": 1, "b_*": 2}.keys()])
+def test_names_are_taken_from_any_collection_of_names(names: Any) -> None:
+    assert GuardPolicy(honours_call_key=names).honours_call_key == ("a", "b_*")
+
+
+def test_what_can_be_meant_is_taken() -> None:
+    policy = GuardPolicy(call_deadline=float("inf"), resend={}, is_session_lost=lambda status, body: False)
+    assert policy.deadline_of("charge") == float("inf")
 
 
 def test_a_scheme_may_be_declared_by_its_word() -> None:
