@@ -22,6 +22,7 @@ from .core.heritage import Heritage
 from .core.inputs import Forwarded, ReconnectRequested
 from .core.machine import Machine
 from .core.report import Event
+from .stores import Claim
 from .transports import http
 from .transports.inbox import Inbox, ReadStream, WriteStream
 from .transports.streamable import StreamableHttp
@@ -84,7 +85,8 @@ class Connection:
             return None
         return shell.slot, machine.session.incarnation
 
-    async def __aenter__(self) -> tuple[ReadStream[Any], WriteStream[Any]]:
+    async def __aenter__(self) -> tuple[Any, Any]:
+        """Untyped, since the SDK 1.x above asks for streams of its own classes, and 2.x for any of their shape."""
         if self._tasks is not None:
             raise RuntimeError("a connection is single-use: call guard.connect() again")
         codec = self._codec()
@@ -98,7 +100,8 @@ class Connection:
                 client = await self._stack.enter_async_context(own)
             slot = await claim.new_slot() if self._heritage is None else self._heritage.slot
             self._tasks = anyio.create_task_group()
-            await self._tasks.__aenter__()
+            self._shell = self._shell_of(client, claim, slot, self._tasks)
+            await self._tasks.__aenter__()  # last, for whatever fails would leave it open
         except BaseException:
             with anyio.CancelScope(shield=True):
                 try:
@@ -106,7 +109,12 @@ class Connection:
                 finally:
                     await self._stack.aclose()
             raise
-        tasks = self._tasks
+        self._shell.start()
+        self._write = WriteStream(self._sender(codec))
+        return ReadStream(self._shell.inbox, codec.encode), self._write
+
+    def _shell_of(self, client: Any, claim: Claim, slot: int, tasks: TaskGroup) -> StreamableHttp:
+        guard = self._guard
         self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks)
         inbox = Inbox(guard.policy.max_event_size)
         block = secrets.randbelow(_WIRE_ID_RANGE)
@@ -124,7 +132,7 @@ class Connection:
             has_hook=guard._reconcile is not None,
             heritage=self._heritage,
         )
-        self._shell = StreamableHttp(
+        shell = StreamableHttp(
             http.Endpoint(client, guard.url, tells_when_begun=guard._client is None),
             machine,
             inbox,
@@ -141,10 +149,8 @@ class Connection:
             self._sockets(client),
         )
         if guard._reconcile is not None:
-            self._hooks = Hooks(guard._reconcile, self._shell.feed, tasks)
-        self._shell.start()
-        self._write = WriteStream(self._sender(codec))
-        return ReadStream(inbox, codec.encode), self._write
+            self._hooks = Hooks(guard._reconcile, shell.feed, tasks)
+        return shell
 
     def _sockets(self, client: http.HttpClient) -> Sockets | None:
         guard = self._guard

@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 from attrs import evolve
 
+from ._arguments import refuse_wrong
 from ._connection import Connection, block_of, call_keys_here
 from ._errors import GuardError
 from ._events import Callback, EventCallback, Listener, level_of
@@ -76,8 +77,8 @@ class Guard:
             lets go of them; connect once and stay, or say True where each call has a connection of its own.
 
     Raises:
-        ValueError: a URL that is not http(s), an unknown generation, both `headers` and `http_client`, a client of
-            one connection with `generation="legacy-sse"`, or an upgrade's URL of another origin.
+        ValueError: an argument that cannot be meant (it says what is wanted), both `headers` and `http_client`, a
+            client of one connection with `generation="legacy-sse"`, or an upgrade's URL of another origin.
         ImportError: `websocket` without the package that it needs.
     """
 
@@ -97,8 +98,19 @@ class Guard:
         websocket: bool | str = False,
         terminate_on_close: bool | None = None,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError("url must start with http:// or https://")
+        refuse_wrong(
+            url=url,
+            store=store,
+            key=key,
+            principal=principal,
+            headers=headers,
+            http_client=http_client,
+            policy=policy,
+            reconcile=reconcile,
+            on_event=on_event,
+            websocket=websocket,
+            terminate_on_close=terminate_on_close,
+        )
         if generation not in ("auto", "sessions", "host", "legacy-sse"):
             raise ValueError(f"generation must be 'auto', 'sessions', 'host' or 'legacy-sse', not {generation!r}")
         if headers is not None and http_client is not None:
@@ -108,7 +120,7 @@ class Guard:
         self.url = url
         self.key = key
         self.principal = principal
-        self.policy = policy or GuardPolicy()
+        self.policy = GuardPolicy() if policy is None else policy
         self.store: Store = MemoryStore() if store is None else store
         self.generation = generation
         self._upgrade_url = _upgrade_url(url, websocket) if websocket else None
@@ -153,7 +165,12 @@ class Guard:
         return self._connections[-1].state if self._connections else SessionState.CLOSED.name.lower()
 
     async def calls(self) -> list[StoredCall]:
-        """The ledger of this key, oldest first."""
+        """The ledger of this key, oldest first.
+
+        Raises:
+            StoreError: there is no store yet (the first connection makes the file), or it cannot be read.
+            StoreDamaged: the store's file was refused.
+        """
         return await self.store.calls(self.key)
 
     async def recovered(self) -> list[StoredCall]:
@@ -163,11 +180,14 @@ class Guard:
         over: those whose answer was replayed, or whose task was asked for, are `recovered` and carry their
         `answer`; the others are `in_doubt`, for now where nobody looks for their answer until the next
         connection. What it returned is said again by the next process, unless the host has sent a request
-        since, or has left.
+        since, or has left. Before the first connection it is empty: the store is read when that is opened.
+
+        Raises: as `calls` does.
         """
         for connection in list(self._connections):
             await connection._settled()
-        calls = [c for c in await self.calls() if (c.slot, c.incarnation, c.wire_id) in self._recovered]
+        found = await self.calls() if self._recovered else []
+        calls = [c for c in found if (c.slot, c.incarnation, c.wire_id) in self._recovered]
         self._listed = [call.call_key for call in calls if call.told is Told.NOBODY]
         calls = [evolve(c, told=Told.LISTED) if c.told is Told.NOBODY else c for c in calls]
         return [c if c.outcome else evolve(c, outcome=Outcome.IN_DOUBT, reason=PROCESS_DIED) for c in calls]
@@ -201,7 +221,14 @@ class Guard:
             connection.reconnect()
 
     def consent(self, call_key: str) -> None:
-        """Allow one repeat of the call in doubt with this key, or name, which would otherwise be refused."""
+        """Allow one repeat of the call in doubt with this key, or name, which would otherwise be refused.
+
+        A key that no call in doubt has changes nothing, and is no error: it may be known to the next connection.
+
+        Raises:
+            ValueError: what is no text, or an empty one.
+        """
+        refuse_wrong(call_key=call_key)
         self._shared.consent(call_key)
 
     @contextmanager
@@ -213,10 +240,9 @@ class Guard:
         elsewhere put `io.github.mcp-client-guard/call-key` into the request's `_meta`.
 
         Raises:
-            ValueError: an empty name.
+            ValueError: what is no text, or an empty one.
         """
-        if not name:
-            raise ValueError("a call key must not be empty")
+        refuse_wrong(call_key=name)
         token = call_keys_here.set({**call_keys_here.get(), self._salt: name})
         try:
             yield

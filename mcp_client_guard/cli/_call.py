@@ -21,7 +21,7 @@ from mcp_client_guard.core.model import JSON
 from ._exits import EXIT_CODES, Exit
 from ._plain_host import PlainHost, Refused, host_codec
 
-_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\v\f\0]*?)[ \t]*")
 
 _DESCRIPTION = """\
 Connect to an MCP server through the guard and call one tool. The guard's events and the server's notifications

@@ -54,6 +54,8 @@ class OpenFile:
 
     def __init__(self, path: str) -> None:
         """Opens, and makes the file if there is none. Raises what `Store.claim` does."""
+        if not os.path.isdir(os.path.dirname(path)):
+            raise StoreError(f"there is no directory {os.path.dirname(path)}: make it first")
         self._path = path
         self._lock = FileLock(f"{path}-lock")
         shared = several_may_write(sqlite3.sqlite_version_info)

@@ -52,9 +52,10 @@ class Response(Protocol):
 class HttpClient(Protocol):
     """The part of `httpx.AsyncClient` that is used: `httpx2.AsyncClient` has it, too."""
 
-    def build_request(self, method: str, url: Any, **kwargs: Any) -> Any: ...
+    # To type checkers this alone is any signature: `**kwargs` beside a named argument asks for every keyword.
+    def build_request(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    async def send(self, request: Any, **kwargs: Any) -> Any: ...
+    async def send(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 def default_client(url: str, headers: Mapping[str, str]) -> PoolClient | httpx.AsyncClient:
@@ -83,6 +84,16 @@ def origin_of(url: Any) -> str:
     parsed = httpx.URL(str(url))
     port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme, 0)
     return f"{parsed.scheme}://{parsed.host}:{port}"
+
+
+def is_endpoint(url: Any) -> bool:
+    """Whether it is a text, and an absolute URL that can be asked."""
+    try:
+        parsed = httpx.URL(url)
+    except (TypeError, ValueError, httpx.InvalidURL):
+        return False
+    is_port = parsed.port is None or 0 < parsed.port < 2**16
+    return isinstance(url, str) and parsed.scheme in ("http", "https") and bool(parsed.host) and is_port
 
 
 def endpoint_of(url: str) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_client_guard._errors import StoreDamaged, StoreError
+from mcp_client_guard._errors import StoreDamaged, StoreError, StoreWriteError
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.stores import _sqlite_file
 from mcp_client_guard.stores._sqlite_schema import APPLICATION_ID, VERSION
@@ -141,8 +142,9 @@ async def test_a_symbolic_link_is_refused(path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_directory_that_does_not_exist_is_an_error_and_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="nowhere"):
+    with pytest.raises(StoreError, match=f"there is no directory {re.escape(str(tmp_path / 'nowhere'))}:") as told:
         await claimed(tmp_path / "nowhere" / "agent.db")
+    assert not isinstance(told.value, StoreWriteError), "no disk has failed"
     assert list(tmp_path.iterdir()) == []
 
 

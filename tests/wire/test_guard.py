@@ -8,10 +8,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from anyio.abc import TaskGroup
 
-from mcp_client_guard import CallSettled, Connected, Guard, MemoryStore, SQLiteStore, StoreInUse
+from mcp_client_guard import (
+    CallSettled,
+    Connected,
+    Guard,
+    GuardPolicy,
+    MemoryStore,
+    SQLiteStore,
+    StoreError,
+    StoreInUse,
+    _connection,
+)
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.testing import (
@@ -321,14 +332,86 @@ async def test_the_state_follows_the_newest_connection() -> None:
     [
         {"url": "ftp://x"},
         {"url": "x"},
+        {"url": "http://"},
+        {"url": "http://:80/mcp"},
+        {"url": "http://x:99999/mcp"},
+        {"url": "http://[::1"},
+        {"url": " http://x/mcp"},
+        {"url": None},
+        {"url": httpx.URL("http://x/mcp")},
         {"generation": "legacy"},
-        {"headers": {"a": "b"}, "http_client": object()},
+        {"headers": {"a": "b"}, "http_client": httpx.AsyncClient()},
+        {"headers": {"authorization": "Bearer x\n"}},
+        {"headers": {"authorization": " Bearer x"}},
+        {"headers": {"authorization": None}},
+        {"headers": {"authorization:": "Bearer x"}},
+        {"headers": {1: "x"}},
+        {"headers": [("authorization", "Bearer x")]},
+        {"http_client": httpx.Client()},
+        {"http_client": httpx.AsyncClient},
+        {"http_client": object()},
+        {"store": "agent.db"},
+        {"store": SQLiteStore},
+        {"policy": {}},
+        {"policy": {"call_deadline": 5}},
+        {"policy": GuardPolicy},
+        {"key": ""},
+        {"key": None},
+        {"principal": 17},
+        {"reconcile": 5},
+        {"on_event": 5},
+        {"websocket": None},
+        {"terminate_on_close": "false"},
     ],
 )
-def test_a_wrong_call_is_told_at_once(wrong: dict[str, Any]) -> None:
+def test_a_wrong_call_is_told_at_once_and_in_words_of_ours(wrong: dict[str, Any]) -> None:
     options = {"url": "http://x/mcp", **wrong}
-    with pytest.raises(ValueError, match=r"url|generation|headers"):
+    names = "|".join(wrong)
+    with pytest.raises(ValueError, match=rf"^({names}) must be |^give headers or http_client") as told:
         Guard(**options)
+    assert "Bearer" not in str(told.value)
+
+
+def test_what_can_be_meant_is_taken() -> None:
+    headers = {"authorization": "Bearer x", "x-name": "Zoë\tQ", "x-empty": ""}
+    guard = Guard(
+        "HTTPS://[::1]:443/mcp?a=b", headers=headers, principal="", terminate_on_close=False, websocket=""
+    )
+    assert guard.state == "closed"
+
+
+@pytest.mark.parametrize("wrong", ["", 17, None])
+def test_a_call_key_is_a_text(wrong: Any) -> None:
+    guard = Guard("http://x/mcp")
+    with pytest.raises(ValueError, match="call_key must be a text"):
+        guard.consent(wrong)
+    with pytest.raises(ValueError, match="call_key must be a text"), guard.call_key(wrong):
+        raise AssertionError
+
+
+@pytest.mark.anyio
+async def test_a_connection_that_cannot_be_made_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Guard("http://127.0.0.1:1/mcp")
+    with anyio.fail_after(LIMIT):
+        with monkeypatch.context() as patch:
+            patch.setattr(_connection, "Machine", _cannot_be_made)
+            with pytest.raises(ZeroDivisionError):
+                await Connection(guard, plain_codec).__aenter__()
+        assert guard.state == "closed"
+        async with Connection(guard, plain_codec):
+            assert guard.state == "new", "the key was free"
+
+
+def _cannot_be_made(*_: Any, **__: Any) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.anyio
+async def test_nothing_is_recovered_before_the_first_connection_nor_is_there_a_store_then(tmp_path: Any) -> None:
+    guard = Guard("http://x/mcp", store=SQLiteStore(tmp_path / "agent.db"))
+    assert await guard.recovered() == []
+    with pytest.raises(StoreError, match="no Guard has used this store yet"):
+        await guard.calls()
 
 
 # --- generations --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -360,7 +361,7 @@ async def test_a_named_call_is_sent_once_and_answered_from_the_store_in_the_next
 def test_a_guard_knows_at_least_as_many_names_as_its_store_keeps_calls(tmp_path: Path) -> None:
     for store in (MemoryStore(keep_calls=50_000), SQLiteStore(tmp_path / "a.db", keep_calls=50_000)):
         assert Guard("http://x/mcp", store=store)._shared.keep_names > 50_000
-    mine: Any = object()
+    mine: Any = SimpleNamespace(claim=anyio.sleep, calls=anyio.sleep, sessions=anyio.sleep)
     assert Guard("http://x/mcp", store=mine)._shared.keep_names >= 100_000
 
 
@@ -400,7 +401,7 @@ async def test_a_name_in_meta_is_the_same_name_and_other_arguments_are_refused()
 
 
 def test_an_empty_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="empty"), Guard("http://x/mcp").call_key(""):
+    with pytest.raises(ValueError, match="not empty"), Guard("http://x/mcp").call_key(""):
         pass
 
 

@@ -1,0 +1,84 @@
+"""What a `Guard` is given: what cannot be meant is refused before anything is made of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .core.policy import GuardPolicy
+from .transports import http
+
+_HEADER = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_UNSENDABLE = frozenset("\r\n\v\f\0")
+
+
+def refuse_wrong(**given: Any) -> None:
+    """The text says what is wanted, and not what was given: that may be a secret.
+
+    Raises:
+        ValueError: one of them cannot be meant.
+    """
+    for name, value in given.items():
+        fits, wanted = _WANTED[name]
+        if not fits(value):
+            raise ValueError(f"{name} must be {wanted}")
+
+
+def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _has(value: Any, *methods: str) -> bool:
+    """It is an object, not its class, with these methods."""
+    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in methods)
+
+
+def _is_client(value: Any) -> bool:
+    """One for use without `async` would have sent a request before that is seen."""
+    is_sync = hasattr(value, "__enter__") and not hasattr(value, "__aenter__")
+    return _has(value, "build_request", "send") and not is_sync
+
+
+def _are_headers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_header, value, value.values()))
+
+
+def _is_header(name: Any, value: Any) -> bool:
+    if not (isinstance(name, str) and isinstance(value, str)):
+        return False
+    return bool(_HEADER.fullmatch(name)) and value == value.strip(" \t") and not _UNSENDABLE & set(value)
+
+
+_WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "url": (http.is_endpoint, "a text that begins with http:// or https:// and names a host"),
+    "store": (
+        _or_none(lambda value: _has(value, "claim", "calls", "sessions")),
+        "a store, such as SQLiteStore('agent.db'), or None",
+    ),
+    "key": (_is_name, "a text that is not empty"),
+    "principal": (_or_none(_is_text), "a text, or None"),
+    "headers": (
+        _or_none(_are_headers),
+        "a mapping of names to texts that can be sent (no line break, no space around them), or None",
+    ),
+    "http_client": (_or_none(_is_client), "an httpx.AsyncClient, an httpx2.AsyncClient, or None"),
+    "policy": (_or_none(lambda value: isinstance(value, GuardPolicy)), "a GuardPolicy(...), or None"),
+    "reconcile": (_or_none(callable), "an async function of a call and a Reconciler, or None"),
+    "on_event": (_or_none(callable), "a function of an event, or None"),
+    "websocket": (lambda value: isinstance(value, (bool, str)), "True, False, or a text: where to ask for it"),
+    "terminate_on_close": (_or_none(_is_flag), "True, False or None"),
+    "call_key": (_is_name, "a text that is not empty"),
+}
