@@ -98,7 +98,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(python=MAIN)
 @nox.parametrize("sdk", ["1.30.0", "2.3.0"])
 def types(session: nox.Session, sdk: str) -> None:
-    """mypy, strict, against both SDK majors."""
+    """mypy, strict, against both SDK majors: the package, and a user's program."""
     install(session, f"mcp=={sdk}", *SERVER)
     session.run("mypy")
 

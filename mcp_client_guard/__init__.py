@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._connection import Connection
 from ._errors import (
     GuardError,
     RequestFailed,
@@ -11,10 +12,12 @@ from ._errors import (
     StoreOwnershipLost,
     StoreWriteError,
 )
+from ._events import EventCallback
 from ._guard import Guard
-from ._reconcile import InDoubtCall, Reconciler
+from ._reconcile import InDoubtCall, ReconcileHook, Reconciler
 from .core.answers import CallInDoubt, CallNotExecuted
-from .core.model import Evidence, Grade, Outcome
+from .core.event_id import IdScheme
+from .core.model import Evidence, Generation, Grade, Outcome
 from .core.policy import GuardPolicy
 from .core.report import (
     CallSettled,
@@ -42,7 +45,8 @@ from .core.report import (
     Upgraded,
     UpgradeRefused,
 )
-from .core.verdicts import Fail, Resend, Resolve
+from .core.verdicts import Fail, Resend, Resolve, Verdict
+from .stores import Claim, Store, StoredCall, StoredSession
 from .stores.memory import MemoryStore
 from .stores.sqlite import SQLiteStore
 
@@ -50,20 +54,25 @@ __all__ = [
     "CallInDoubt",
     "CallNotExecuted",
     "CallSettled",
+    "Claim",
     "Connected",
+    "Connection",
     "Disconnected",
     "Discontinuity",
     "DuplicateDropped",
     "EndpointMoved",
     "EndpointRefused",
     "Event",
+    "EventCallback",
     "Evidence",
     "Fail",
+    "Generation",
     "Grade",
     "GenerationChosen",
     "Guard",
     "GuardError",
     "GuardPolicy",
+    "IdScheme",
     "InDoubtCall",
     "ListenedAgain",
     "MaybeRedelivered",
@@ -71,6 +80,7 @@ __all__ = [
     "NotificationLost",
     "OrphanDropped",
     "Outcome",
+    "ReconcileHook",
     "Reconciler",
     "RefreshSuggested",
     "Reinitialized",
@@ -83,13 +93,17 @@ __all__ = [
     "SQLiteStore",
     "SessionLost",
     "StandaloneUnavailable",
+    "Store",
     "StoreDamaged",
     "StoreError",
     "StoreFailed",
     "StoreInUse",
     "StoreOwnershipLost",
     "StoreWriteError",
+    "StoredCall",
+    "StoredSession",
     "UnreadableDropped",
     "UpgradeRefused",
     "Upgraded",
+    "Verdict",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_client_guard._guard import Guard
 from mcp_client_guard._messages import sdk_codec
@@ -51,4 +51,7 @@ async def _second_major(
         yield streams
 
 
-streamable_http_client: Callable[..., Any] = _first_major if sdk_codec().is_first_major else _second_major
+if TYPE_CHECKING:  # a program's types are those of the installed SDK, whose function this stands in for
+    from mcp.client.streamable_http import streamable_http_client
+else:
+    streamable_http_client = _first_major if sdk_codec().is_first_major else _second_major
