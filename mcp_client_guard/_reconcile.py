@@ -135,6 +135,8 @@ def _checked(verdict: Any) -> Verdict | None:
             raise TypeError("Resolve needs a CallToolResult: it has a list named content")
         # Copied, for it goes to the host and to the store, now or later; what is no JSON would harm others there.
         return Resolve(json.loads(json.dumps(result, allow_nan=False)))
+    if isinstance(verdict, Fail) and not isinstance(verdict.message, str):
+        raise TypeError("Fail needs a text")
     if verdict is not None and not isinstance(verdict, (Resend, Fail)):
         raise TypeError(f"reconcile must return Resend, Resolve, Fail or None, not {type(verdict).__name__}")
     return verdict

@@ -231,10 +231,11 @@ class Reconciling(Repeats):
         elif isinstance(verdict, Resolve):
             self._resolve(stranded, verdict.as_json())
         elif isinstance(verdict, Fail):
-            doubt = self._doubt_of(call, stranded.reason)
-            as_result = self.policy.in_doubt_as == "result"
+            # In quotes, for no reason may end in words of the user's; kept, for every repeat is told them, too.
+            reason = f"{stranded.reason}; the reconcile hook says {verdict.message!r}"
+            doubt, as_result = self._doubt_of(call, reason), self.policy.in_doubt_as == "result"
             self._answer(call, failed_answer(call, doubt, verdict.message, as_result=as_result))
-            self._settle(call, Outcome.IN_DOUBT, f"{stranded.reason}; the reconcile hook says it failed")
+            self._settle(call, Outcome.IN_DOUBT, reason)
         elif isinstance(verdict, Resend) and call.own is Own.HEIR:
             self._tell_in_doubt(call, f"{stranded.reason}; its arguments are not known any more")
         elif isinstance(verdict, Resend) and call.repeats >= _MOST_REPEATS:
@@ -247,6 +248,10 @@ class Reconciling(Repeats):
         call = stranded.call
         if result is None:
             self._tell_in_doubt(call, f"{stranded.reason}; the reconcile hook gave a result that is no object")
+            return
+        if _lacks_structure(result, self.present_tools.get(call.tool or "") or call.listed):
+            why = "the reconcile hook's result lacks what the tool's output schema requires"
+            self._tell_in_doubt(call, f"{stranded.reason}; {why}")
             return
         answer: JSON = {"jsonrpc": "2.0", "id": call.host_id, "result": result}
         self._answer(call, answer)
@@ -314,6 +319,16 @@ def hints_of(tool: JSON | None) -> JSON:
     """What a tool says of itself."""
     hints = tool.get("annotations") if tool is not None else None
     return hints if isinstance(hints, dict) else {}
+
+
+def _lacks_structure(result: JSON, tool: JSON | None) -> bool:
+    """Whether SDKs would raise for this result of the tool: whoever then calls again would have it run twice."""
+    schema = tool.get("outputSchema") if tool is not None else None
+    if not isinstance(schema, dict) or result.get("isError") is True:
+        return False
+    structured, required = result.get("structuredContent"), schema.get("required")
+    names = required if isinstance(required, list) else []
+    return not isinstance(structured, dict) or any(name not in structured for name in map(str, names))
 
 
 def _schema_of(tool: JSON | None) -> JSON | None:

@@ -16,8 +16,10 @@ class Resend:
 
 @frozen
 class Resolve:
-    """It ran, and this is its result (for a tool call: a `CallToolResult` as JSON, or any object that has
-    `model_dump`)."""
+    """It ran, and this is its result: a `CallToolResult` as JSON, or any object that has `model_dump`.
+
+    As the tool itself would have given it: SDKs raise where `structuredContent` does not fit its output schema.
+    """
 
     result: Any
 
@@ -29,7 +31,7 @@ class Resolve:
 
 @frozen
 class Fail:
-    """The caller is told that it failed, in these words; the ledger keeps it in doubt."""
+    """Nobody can say: the caller is told so in these words, and a repeat as well. It stays in doubt."""
 
     message: str
 

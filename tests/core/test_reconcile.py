@@ -17,6 +17,7 @@ from mcp_client_guard.core.answers import (
 from mcp_client_guard.core.inputs import Forwarded
 from mcp_client_guard.core.ledger import Call, Joined, Own, Repeat
 from mcp_client_guard.core.model import CallSent, Outcome
+from mcp_client_guard.core.model import CallSettled as CallSettledRow
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
 from mcp_client_guard.core.state import SessionState
@@ -337,6 +338,48 @@ def test_a_result_that_is_no_object_is_none(hooked: Driver) -> None:
     call = hooked.call()
     call.cut()
     assert "no object" in doubt_of(hooked.reconciled(call, Resolve(7))).reason
+
+
+def test_what_a_hook_says_is_said_to_whoever_repeats_the_call_and_in_the_ledger(hooked: Driver) -> None:
+    call = hooked.call()
+    call.cut()
+    actions = hooked.reconciled(call, Fail("not known before it was sent"))
+    doubt = doubt_of(actions)
+    assert "the reconcile hook says 'not known before it was sent'" in doubt.reason
+    assert [row.reason for row in records(actions, CallSettledRow)] == [doubt.reason]
+    assert doubt_of(hooked.call().actions) == doubt
+
+
+OUTPUT: dict[str, Any] = {"type": "object", "required": ["result"]}
+
+
+@pytest.mark.parametrize(
+    ("result", "schema", "is_taken"),
+    [
+        (RESULT, OUTPUT, False),
+        ({**RESULT, "structuredContent": {"charge": 100}}, OUTPUT, False),
+        ({**RESULT, "structuredContent": "result"}, OUTPUT, False),
+        ({**RESULT, "structuredContent": {"result": "charged"}}, OUTPUT, True),
+        ({**RESULT, "isError": True}, OUTPUT, True),
+        ({**RESULT, "structuredContent": {}}, {"type": "object"}, True),
+        ({**RESULT, "structuredContent": {}}, {"required": "result"}, True),
+        (RESULT, None, True),
+    ],
+)
+@pytest.mark.parametrize("is_heir", [False, True])
+def test_a_result_that_lacks_what_the_tool_s_output_schema_requires_is_not_taken(
+    hooked: Driver, result: Any, schema: Any, is_taken: bool, is_heir: bool
+) -> None:
+    """An SDK would raise for it; to the guard the call would have had its answer, and the next would be sent."""
+    hooked.listed({**CHARGE, "outputSchema": schema})
+    call = hooked.call()
+    if is_heir:
+        hooked.machine._streams._streams[call.stream].call.listed = None  # type: ignore[union-attr]
+    call.cut()
+    actions = hooked.reconciled(call, Resolve(result))
+    assert outcomes(actions) == [Outcome.RECOVERED if is_taken else Outcome.IN_DOUBT]
+    if not is_taken:
+        assert "output schema" in doubt_of(actions).reason
 
 
 @pytest.mark.parametrize("as_result", [True, False])

@@ -72,7 +72,11 @@ async def test_no_such_charge_has_it_sent_again() -> None:
 
 
 async def test_a_charge_that_is_found_is_the_answer() -> None:
-    bank = Bank({"structuredContent": {"charge": {"cents": 100}}})
+    """As the tool itself would have answered, with what SDKs want of it by its output schema."""
+    bank = Bank({"structuredContent": {"charge": 100}})
+    bank.tools = [{"name": "charge", "inputSchema": {}, "outputSchema": {"required": ["result"]}}]
     async with served(bank, reconcile=documented_hook()) as (_, host):
-        assert (await host.call()).text == "told"
+        await host.request("tools/list")
+        answer = await host.call()
+    assert answer.text == "charged 100"
     assert len(bank.ran) == 1

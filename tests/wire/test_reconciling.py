@@ -189,6 +189,10 @@ async def knows_no_result(call: InDoubtCall, server: Reconciler) -> Any:
     return Resolve({"structuredContent": {"secret": 1}})
 
 
+async def has_no_words(call: InDoubtCall, server: Reconciler) -> Any:
+    return Fail(17)  # type: ignore[arg-type]
+
+
 async def knows_no_json(call: InDoubtCall, server: Reconciler) -> Any:
     return Resolve({"content": [], "structuredContent": {"at": object()}})
 
@@ -210,6 +214,7 @@ async def knows_no_object(call: InDoubtCall, server: Reconciler) -> Any:
         (never_answers, "did not answer in time"),
         (says_nonsense, "TypeError"),
         (knows_no_result, "TypeError"),
+        (has_no_words, "TypeError"),
         (knows_no_json, "TypeError"),
         (knows_no_number, "ValueError"),
         (knows_no_object, "no object"),
