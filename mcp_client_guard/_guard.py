@@ -307,7 +307,8 @@ class Guard:
         ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]
         self._shared.restore(ours, time.time(), anyio.current_time())
         here = {c.wire_id for c in calls if c.task_open and block_of(c.wire_id) in self._blocks}
-        heritage = heritage_of(sessions, calls, origin, principal, here)
+        has_hook = self._reconcile is not None
+        heritage = heritage_of(sessions, calls, origin, principal, here, has_hook=has_hook)
         oldest = time.time() - _UNUSED_SECONDS
         left = settle_others(calls, heritage, origin, principal, oldest)
         ended = end_others(sessions, heritage, origin, principal, oldest)

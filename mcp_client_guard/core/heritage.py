@@ -48,7 +48,8 @@ class OldSession:
 
 @frozen
 class Heritage:
-    """What the store holds of the slot that is gone on with, and the open tasks of every other."""
+    """What the store holds of the slot that is gone on with; and of every other the open tasks, and what the
+    user's hook is asked about."""
 
     slot: int
     incarnation: int
@@ -64,13 +65,16 @@ def heritage_of(
     origin: str,
     principal: str | None,
     here: Collection[int] = (),
+    *,
+    has_hook: bool = False,
 ) -> Heritage | None:
     """What a new connection goes on with; None if it starts afresh.
 
     Its slot is the one used last among those that have a session to offer, and open calls if any has; if there
     are none, among those with open calls. Nothing of another origin or principal is used. `sessions` and
     `calls` are those of one connection key. `here`: the wire IDs of those that this very process has sent, on a
-    connection that is closed now.
+    connection that is closed now. `has_hook`: the user's `reconcile` hook is asked about tool calls; it needs the
+    session of none.
     """
     newest: dict[int, StoredSession] = {}
     for session in sessions:
@@ -78,31 +82,36 @@ def heritage_of(
         if before is None or session.incarnation > before.incarnation:
             newest[session.slot] = session
     heirs: dict[int, list[Heir]] = {}
-    tasks: list[Heir] = []
+    others: list[Heir] = []
     for call in calls:
         if is_open(call):
             heirs.setdefault(call.slot, []).append(heir := _heir(call, call.wire_id in here))
-            if heir.task is not None and (call.origin, call.principal) == (origin, principal):
-                tasks.append(heir)
+            is_asked = heir.task is not None or (has_hook and call.method == "tools/call")
+            if is_asked and (call.origin, call.principal) == (origin, principal):
+                others.append(heir)
     ours = [s for s in newest.values() if s.origin == origin and s.principal == principal]
     chosen = max(
         (s for s in ours if _is_offered(s) or s.slot in heirs),
         key=lambda s: (_is_offered(s), s.slot in heirs, s.last_used_at, s.slot),
         default=None,
     )
-    last = chosen or _newest_task(calls, origin, principal)
+    last = chosen or _newest_alone(calls, origin, principal, has_hook)
     if last is None:
         return None
     old = _old_session(chosen, calls) if chosen is not None and _is_offered(chosen) else None
-    others = [heir for heir in tasks if heir.slot != last.slot]
+    others = [heir for heir in others if heir.slot != last.slot]
     return Heritage(last.slot, last.incarnation, old, (*heirs.get(last.slot, ()), *others))
 
 
-def _newest_task(calls: Iterable[StoredCall], origin: str, principal: str | None) -> StoredCall | None:
-    """Of slots without any session (2026-07-28) only tasks are gone on with: the extension's outlive all."""
+def _newest_alone(
+    calls: Iterable[StoredCall], origin: str, principal: str | None, has_hook: bool
+) -> StoredCall | None:
+    """Of slots without any session (2026-07-28) tasks are gone on with, since the extension's outlive all, and
+    what the hook is asked about."""
     ours = [c for c in calls if (c.origin, c.principal) == (origin, principal)]
-    tasks = (c for c in ours if c.task_open and c.task_is_extension)
-    return max(tasks, key=lambda c: (c.sent_at, c.slot), default=None)
+    asked = [c for c in ours if has_hook and c.method == "tools/call" and is_open(c)]
+    tasks = [c for c in ours if c.task_open and c.task_is_extension]
+    return max([*asked, *tasks], key=lambda c: (c.sent_at, c.slot), default=None)
 
 
 def settle_others(

@@ -94,8 +94,9 @@ class Disk:
         """The newest `tools/call`."""
         return [c for c in self.calls.values() if c.method == "tools/call"][-1]
 
-    def heritage(self) -> Heritage | None:
-        return heritage_of(self.sessions.values(), self.calls.values(), self.origin, self.principal)
+    def heritage(self, *, has_hook: bool = False) -> Heritage | None:
+        rows = self.calls.values()
+        return heritage_of(self.sessions.values(), rows, self.origin, self.principal, has_hook=has_hook)
 
     def _keep(self, slot: int, record: Record, at: float) -> None:
         match record:
@@ -304,7 +305,8 @@ class Process:
         rows = list(self.disk.calls.values())
         here = {row.wire_id for row in rows if row.wire_id // 10_000 == self.number}
         sessions = self.disk.sessions.values()
-        self.heritage = heritage_of(sessions, rows, self.disk.origin, self.disk.principal, here)
+        origin, principal = self.disk.origin, self.disk.principal
+        self.heritage = heritage_of(sessions, rows, origin, principal, here, has_hook=self.has_hook)
         return self.connect()
 
     def connect(self, *, has_hook: bool | None = None) -> Connection:
@@ -332,7 +334,7 @@ class Process:
         new = Process(disk, self.policy, self.has_hook, self.number + 1, now)
         rows = list(disk.calls.values())
         new.shared.restore(rows, WALL + now, now)
-        new.heritage = disk.heritage()
+        new.heritage = disk.heritage(has_hook=self.has_hook)
         for slot, record in settle_others(rows, new.heritage, ORIGIN, None, 0.0):
             disk.write(slot, (record,), False, now)
         return new

@@ -573,6 +573,25 @@ def test_the_hook_is_asked_about_the_dead_process_s_calls_once_there_is_a_sessio
     assert two.machine.heirs_open == 0
 
 
+@pytest.mark.parametrize("adopted", [True, False])
+def test_the_hook_is_asked_about_the_calls_of_every_slot(adopted: bool) -> None:
+    process = Process(has_hook=True)
+    calls = [opened(process).call(n=number).stream for number in (1, 2)]
+    new = process.killed()
+    assert [c.outcome for c in new.disk.calls.values() if c.method == "tools/call"] == [None, None]
+    two, _ = offered(new)
+    if adopted:
+        two.sent("ping").answer({})
+    else:
+        two.sent("ping").refuse(404)
+        finish_opening(two)
+    assert sorted(ask.question for ask in of(two.log, Ask)) == calls
+    for call in calls:
+        assert outcomes(two.reconciled(two.peer(call), Resolve({"content": []}))) == [Outcome.RECOVERED]
+    rows = [c for c in two.process.disk.calls.values() if c.method == "tools/call"]
+    assert [(row.slot, row.outcome) for row in rows] == [(1, Outcome.RECOVERED), (2, Outcome.RECOVERED)]
+
+
 def test_a_process_that_died_between_two_sessions_leaves_calls_but_nothing_to_offer() -> None:
     one = opened(Process(has_hook=True))
     call = one.call()

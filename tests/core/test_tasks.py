@@ -498,6 +498,30 @@ def test_the_hook_is_asked_where_there_are_no_sessions(way: str) -> None:
     assert outcomes(actions) == [Outcome.RECOVERED]
 
 
+@pytest.mark.parametrize("first", ["request", "probe"])
+def test_the_hook_is_asked_where_neither_session_nor_task_was_left(first: str) -> None:
+    """Of every connection: frameworks open one for each call."""
+    process = Process(has_hook=True)
+    for tool in ("charge", "refund"):
+        process.connect().request("tools/call", {"name": tool}, **MODERN)
+    process.connect().request("x/unknown", {}, **MODERN)
+    two = process.killed().connect()
+    if first == "request":
+        two.request("tools/list", {"_meta": ENVELOPE}, **MODERN)
+    else:
+        discovers(two)
+    asked = of(two.log, Ask)
+    assert {ask.doubt.tool for ask in asked} == {"charge", "refund"}
+    for ask in asked:
+        assert outcomes(two.reconciled(two.peer(ask.question), Resolve(OUTCOME))) == [Outcome.RECOVERED]
+    assert two.machine.heirs_open == 0
+    rows = [call for call in two.process.disk.calls.values() if call.tool is not None]
+    assert [(row.slot, row.tool, row.outcome) for row in rows] == [
+        (1, "charge", Outcome.RECOVERED),
+        (2, "refund", Outcome.RECOVERED),
+    ]
+
+
 def test_the_tasks_of_every_connection_are_asked_for() -> None:
     process = Process()
     for number in (1, 2, 3):
