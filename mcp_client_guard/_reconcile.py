@@ -6,6 +6,7 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -94,8 +95,11 @@ class Hooks:
         told: Reconciled | None = None
         with scope:
             try:
-                verdict = await self.hook(InDoubtCall.of(asked.doubt, asked.arguments), Reconciler(self))
-                told = Reconciled(asked.question, _checked(verdict))
+                verdict = _checked(await self.hook(InDoubtCall.of(asked.doubt, asked.arguments), Reconciler(self)))
+                if asked.lists and isinstance(verdict, Resolve):
+                    with suppress(RequestFailed):
+                        await self.request("tools/list", {})
+                told = Reconciled(asked.question, verdict)
             except BaseException as error:
                 if not is_theirs(error):
                     raise

@@ -174,6 +174,8 @@ class Ask:
     doubt: CallInDoubt
     arguments: JSON | None = field(repr=False)
     """None where they are not known (a call of an earlier process)."""
+    lists: bool = False
+    """Its tool is not known: have the tools listed before a result is given for it."""
 
 
 @frozen

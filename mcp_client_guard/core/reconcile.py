@@ -134,6 +134,10 @@ class Reconciling(Repeats):
         present = self.present_tools.get(call.tool or "")
         return call.listed is not None and _schema_of(present) != _schema_of(call.listed)
 
+    def _tool_of(self, call: Call) -> JSON | None:
+        """Its tool, as last heard of."""
+        return self.present_tools.get(call.tool or "") or call.listed
+
     def _may_have_side_effects(self, method: str, tool: str | None) -> bool:
         """A tool that the host knows is believed harmless if that is still what the server says of it."""
         known = (self.tools.get(tool or ""), self.present_tools.get(tool or ""))
@@ -162,7 +166,8 @@ class Reconciling(Repeats):
         elif self._asks_about(call) and not stranded.was_asked:
             stranded.is_asked = stranded.was_asked = True
             arguments = call.params.get("arguments") if call.own is None else None
-            self.out.append(Ask(call.first_wire_id, self._doubt_of(call, stranded.reason), arguments))
+            doubt, lists = self._doubt_of(call, stranded.reason), self._tool_of(call) is None
+            self.out.append(Ask(call.first_wire_id, doubt, arguments, lists))
             self.out.append(SetTimer(_asking(call), self.policy.reconcile_timeout))
         else:
             self._by_policy(stranded)
@@ -249,7 +254,7 @@ class Reconciling(Repeats):
         if result is None:
             self._tell_in_doubt(call, f"{stranded.reason}; the reconcile hook gave a result that is no object")
             return
-        if _lacks_structure(result, self.present_tools.get(call.tool or "") or call.listed):
+        if _lacks_structure(result, self._tool_of(call)):
             why = "the reconcile hook's result lacks what the tool's output schema requires"
             self._tell_in_doubt(call, f"{stranded.reason}; {why}")
             return

@@ -15,6 +15,7 @@ from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
 from .outcomes import deadline_timer
 from .own import OwnRequests
 from .report import SessionLost
+from .restoring import tools_of
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
 from .tasks import RESULT, STATUS, UNKNOWN_TASK, Fetch, Task, Told, poll_seconds, task_of, told_of
@@ -347,6 +348,9 @@ class TakeOver(OwnRequests):
         if call.own is Own.TASK:
             self._task_answered(call, message)
         elif call.own is Own.HOOK:
+            result = message.get("result")
+            if call.method == "tools/list" and isinstance(result, dict):
+                self.present_tools.update(tools_of(result))
             self._answer_others(call, message)
         elif sent is None or offered is None or offered.session is None:
             return  # it was given up before the server answered

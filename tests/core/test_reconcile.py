@@ -382,6 +382,25 @@ def test_a_result_that_lacks_what_the_tool_s_output_schema_requires_is_not_taken
         assert "output schema" in doubt_of(actions).reason
 
 
+def test_a_tool_that_is_not_known_is_to_be_listed_before_a_result_is_given_for_it(hooked: Driver) -> None:
+    """The SDK does so when it has a result, where its host has not, and raises for one that does not fit."""
+    known, call = hooked.call(), hooked.call("refund")
+    (ask,) = of(known.cut(), Ask)
+    assert not ask.lists
+    (ask,) = of(call.cut(), Ask)
+    assert ask.lists
+    hooked.hook_asks("tools/list").answer({"tools": [{"name": "refund", "outputSchema": OUTPUT}]})
+    assert "output schema" in doubt_of(hooked.reconciled(call, Resolve(RESULT))).reason
+    assert not hooked.machine._calls.tools.get("refund"), "the host knows nothing of it"
+
+
+def test_a_listing_that_is_refused_to_the_hook_says_nothing_of_tools(hooked: Driver) -> None:
+    call = hooked.call("refund")
+    call.cut()
+    hooked.hook_asks("tools/list").answer_error(-32603)
+    assert outcomes(hooked.reconciled(call, Resolve(RESULT))) == [Outcome.RECOVERED]
+
+
 @pytest.mark.parametrize("as_result", [True, False])
 def test_fail_tells_the_caller_in_the_user_s_words(as_result: bool) -> None:
     driver = Driver(GuardPolicy(in_doubt_as="result" if as_result else "error"), has_hook=True).opened()

@@ -165,6 +165,29 @@ async def test_the_hook_s_own_words_reach_the_caller_and_the_call_stays_in_doubt
     assert answer.doubt is not None
 
 
+@pytest.mark.parametrize("host_lists", [True, False])
+@pytest.mark.parametrize("listing", ["answered", "refused"])
+async def test_a_result_that_an_sdk_would_raise_for_is_not_given_to_it(host_lists: bool, listing: str) -> None:
+    class Typed(Cutting):
+        async def other(self, request: Request, reply: Reply) -> None:
+            if request.rpc_method == "tools/list" and listing == "refused":
+                await reply.status(403)
+            else:
+                await super().other(request, reply)
+
+    async def known(call: InDoubtCall, server: Reconciler) -> Resolve:
+        return Resolve(tool_result(1, "charged 1")["result"])
+
+    mcp = Typed()
+    mcp.tools = [{"name": "charge", "inputSchema": {}, "outputSchema": {"type": "object", "required": ["result"]}}]
+    async with served(mcp, reconcile=known) as (_, host):
+        if host_lists:
+            await host.request("tools/list")
+        answer = await host.call()
+    assert (answer.doubt is not None) is (listing == "answered")
+    assert len(mcp.ran) == 1
+
+
 async def no_opinion(call: InDoubtCall, server: Reconciler) -> None:
     return None
 
