@@ -14,6 +14,7 @@ from attrs import define, field
 
 from ._theirs import is_theirs
 from .core import report
+from .core.model import Outcome
 from .core.report import Event
 
 logger = logging.getLogger("mcp_client_guard")
@@ -93,12 +94,28 @@ def _keep(events: deque[Event], event: Event, whose: str) -> None:
     events.append(event)
 
 
+_LOUD = (
+    report.Discontinuity,
+    report.EndpointMoved,
+    report.EndpointRefused,
+    report.ListenedAgain,
+    report.NotificationLost,
+    report.OrphanDropped,
+    report.RefreshSuggested,
+    report.RepeatRefused,
+    report.SessionLost,
+    report.StoreFailed,
+    report.UnreadableDropped,
+)
+
+
 def level_of(event: Event) -> int:
-    loud = (
-        report.Discontinuity,
-        report.SessionLost,
-        report.StoreFailed,
-        report.OrphanDropped,
-        report.NotificationLost,
-    )
-    return logging.WARNING if isinstance(event, loud) else logging.DEBUG
+    """WARNING where something was or may be lost, or somebody has to look."""
+    match event:
+        case report.CallSettled():
+            is_loud = event.outcome is Outcome.IN_DOUBT
+        case report.Reinitialized():
+            is_loud = bool(event.changed or event.not_restored)
+        case _:
+            is_loud = isinstance(event, _LOUD)
+    return logging.WARNING if is_loud else logging.DEBUG

@@ -18,13 +18,16 @@ from mcp_client_guard import (
     Guard,
     GuardPolicy,
     MemoryStore,
+    Outcome,
     SQLiteStore,
     StoreError,
     StoreInUse,
     _connection,
 )
+from mcp_client_guard._events import level_of
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
+from mcp_client_guard.core import report
 from mcp_client_guard.testing import (
     END_OF_CHUNKS,
     FakeServer,
@@ -51,6 +54,10 @@ from .hosts import (
     run_together,
     steps,
 )
+
+
+def settled(outcome: Outcome) -> CallSettled:
+    return CallSettled(1, "tools/call", "charge", "key", outcome, "answered or not")
 
 
 @asynccontextmanager
@@ -473,6 +480,28 @@ async def test_a_silent_day_logs_nothing_above_debug(playing: Playing, caplog: p
         assert await host.call() == Answer("done")
     loud = [r for r in caplog.records if r.name.startswith("mcp_client_guard") and r.levelno > logging.DEBUG]
     assert loud == []
+
+
+@pytest.mark.parametrize(
+    ("event", "level"),
+    [
+        (settled(Outcome.IN_DOUBT), logging.WARNING),
+        (settled(Outcome.COMPLETED), logging.DEBUG),
+        (settled(Outcome.RESENT), logging.DEBUG),
+        (report.UnreadableDropped("1", "no JSON"), logging.WARNING),
+        (report.ListenedAgain("1", ()), logging.WARNING),
+        (report.RefreshSuggested(()), logging.WARNING),
+        (report.RepeatRefused("charge", "key"), logging.WARNING),
+        (report.EndpointMoved(None, "moved"), logging.WARNING),
+        (report.EndpointRefused("https://elsewhere"), logging.WARNING),
+        (report.Reinitialized("s", (), ("resources/subscribe a://1",)), logging.WARNING),
+        (report.Reinitialized("s", ("tool charge",)), logging.WARNING),
+        (report.Reinitialized("s", ()), logging.DEBUG),
+        (report.Disconnected("1", "ReadError", 0, True), logging.DEBUG),
+    ],
+)
+def test_what_is_or_may_be_lost_is_a_warning(event: report.Event, level: int) -> None:
+    assert level_of(event) == level
 
 
 @pytest.mark.anyio
