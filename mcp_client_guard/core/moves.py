@@ -66,6 +66,7 @@ class Moves(Recovery):
         if self._suspicion is not None:
             self.lose_session(self._suspicion, by_word=True)
         self._initializing = None
+        self._spend()
         self.session.move(SessionStep.REINITIALIZE_FAILED)
         self.endpoint_moved(Generation.STATELESS_HTTP, MOVED)
         # The next request tries again, within the budget: where replicas differ, another may answer.

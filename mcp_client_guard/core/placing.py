@@ -11,7 +11,7 @@ from .inputs import UNREADABLE, EventReceived, TooLarge
 from .messages import messages_of, unreadable_in
 from .model import JSON
 from .registry import Registry
-from .report import Resumed, UnreadableDropped
+from .report import DuplicateDropped, Resumed, UnreadableDropped
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
 from .taking import Taken
@@ -104,6 +104,10 @@ class Placing(Registry):
         if own is not None:
             own.unreadable = True
             self.out.append(SetTimer(Timer(TimerKind.ANSWER, own.number), self.policy.witness_timeout))
+
+    def _drop_duplicate(self, stream: Stream, event: EventReceived, carried: bool) -> None:
+        if carried:
+            self.out.append(Report(DuplicateDropped(stream.name, self._shown(event.event_id))))
 
     def _take_all(self, stream: Stream, event: EventReceived, messages: tuple[JSON, ...]) -> None:
         event_id = event.event_id if stream.trail.identifies else None

@@ -27,7 +27,7 @@ from .ledger import Call, Own, Repeat
 from .listening import is_listen
 from .model import JSON, CursorDropped, CursorMoved, Outcome, Seen, fingerprint
 from .policy import GuardPolicy
-from .report import Discontinuity, DuplicateDropped, MaybeRedelivered
+from .report import Discontinuity, MaybeRedelivered
 from .session import Session
 from .state import StreamState, StreamStep
 from .stream import STANDALONE, Behind, Stream, StreamKind
@@ -336,7 +336,7 @@ class Registry:
             self.out.append(CancelTimer(Timer(kind, stream.number, stream.connection)))
 
     def _limit(self, stream: Stream) -> None:
-        """Nobody waits for it: its connection, once begun, goes on for `max_idle` and no longer, whatever comes."""
+        """Nobody waits for it: its connection goes on for `max_idle` and no longer, whatever comes."""
         if stream.begun and not stream.limited:
             stream.limited = True
             timer = Timer(TimerKind.UNWANTED, stream.number, stream.connection)
@@ -390,10 +390,6 @@ class Registry:
         if stream.stored:
             stream.stored, stream.stored_rows, stream.stored_up_to = False, (), None
             self.out.append(Save((CursorDropped(stream.incarnation, stream.name),)))
-
-    def _drop_duplicate(self, stream: Stream, event: EventReceived, carried: bool) -> None:
-        if carried:
-            self.out.append(Report(DuplicateDropped(stream.name, self._shown(event.event_id))))
 
     def _shown(self, event_id: str | None) -> str:
         return fingerprint(event_id, self.session.salt)

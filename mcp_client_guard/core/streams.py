@@ -32,7 +32,7 @@ class Streams(Upgrading):
         stream = self.current(told.stream, told.connection)
         if stream is not None:
             stream.begun = True
-            if stream.call is not None and stream.state is StreamState.OPEN:
+            if stream.call is not None and not stream.resumed:
                 stream.call.troubled = False  # it waits no more
             if stream.is_unwanted:
                 self._limit(stream)
@@ -325,6 +325,8 @@ class Streams(Upgrading):
         elif stream.resumed and (status < 300 or status >= 400) and status not in _WAIT_STATUSES:
             self._resume_refused(stream, status)
             return
+        elif status >= 400 and status not in _WAIT_STATUSES:
+            self.calls.probe(Refusal(status, body))  # of the standalone stream, which was open before
         stream.attempts += 1
         if stream.call is not None and stream.attempts > self.policy.max_attempts:
             self._give_up(stream, f"its stream could not be resumed (HTTP {status})")

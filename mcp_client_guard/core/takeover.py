@@ -366,6 +366,8 @@ class TakeOver(OwnRequests):
             self._task_answered(call, refusal.body)
         elif call.own is Own.TASK and call.ticket in self._tasks:
             # Where the session is lost, the next one asks again.
+            if refusal is not None:
+                self.probe(refusal)
             self.out.append(SetTimer(_pace(call.ticket), _ASK_AGAIN_SECONDS))
         elif call.own is Own.PROOF and self._offer is not None:
             self._not_proven(reason, refusal)

@@ -347,3 +347,13 @@ def test_what_is_asked_in_a_session_that_was_replaced_is_told_and_its_call_does_
     assert reports(actions, NotificationLost)
     assert outcomes(actions) == [Outcome.IN_DOUBT]
     assert outcomes(call.event(None, call.result())) == [Outcome.RECOVERED]
+
+
+def test_an_answer_to_what_nobody_s_call_has_asked_is_told_to_be_lost() -> None:
+    driver = Driver().opened(standalone=True)
+    number = delivered(driver.ask(driver.standalone))[0]["id"]
+    driver.request("prompts/list").refuse(404)
+    driver.reinitialized()
+    actions = driver.submit({"jsonrpc": "2.0", "id": number, "result": {}})
+    assert reports(actions, NotificationLost)
+    assert not outcomes(actions)

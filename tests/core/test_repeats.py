@@ -707,3 +707,11 @@ def test_a_repeat_gets_what_is_known_of_its_call_where_no_session_can_be_had() -
     waiting = one.named("order-18", n=3)
     assert not delivered(waiting.actions)
     assert waiting.host_id in [m["id"] for m in delivered(runs.body(runs.result()))]
+
+
+def test_two_equal_calls_both_go_out_where_the_first_was_refused_a_connection_once(one: Connection) -> None:
+    call = one.call(cents=6)
+    call.not_written()
+    assert not is_sent(one.call(cents=6)), "it waits for its next attempt"
+    call.begin()
+    assert is_sent(one.call(cents=6))

@@ -434,3 +434,26 @@ def test_a_response_on_it_still_settles_the_call_it_is_for(driver: Driver, strea
     call = driver.call()
     assert outcomes(stream.event("s1", call.result())) == [Outcome.COMPLETED]
     assert not of(call.cut(), Get)
+
+
+@pytest.mark.parametrize("status", [404, 400])
+def test_a_session_that_died_under_an_idle_host_is_found_though_the_stream_has_no_ids(
+    driver: Driver, stream: Peer, status: int
+) -> None:
+    stream.event(None, note("a"))
+    stream.cut()
+    stream.refuse(status)
+    driver.sent("ping").refuse(status)
+    driver.reinitialized()
+    assert reports(driver.log, SessionLost)
+    assert driver.standalone.is_open
+
+
+@pytest.mark.parametrize("how", ["answered", "refused otherwise"])
+def test_a_get_that_is_refused_alone_costs_no_session(driver: Driver, stream: Peer, how: str) -> None:
+    stream.cut()
+    stream.refuse(400)
+    ping = driver.sent("ping")
+    ping.answer() if how == "answered" else ping.refuse(500)
+    assert not driver.is_waited_for("initialize")
+    assert driver.call().is_open

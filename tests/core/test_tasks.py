@@ -748,3 +748,11 @@ def test_a_task_whose_turn_came_while_there_was_no_session_is_asked_for_again(ke
         assert [post.message["method"] for post in of(actions, Post)] == ["tasks/get"]
     else:
         assert [post.message["method"] for post in of(actions, Post)] == ["initialize"]
+
+
+def test_a_session_that_died_is_found_by_a_question_about_a_task() -> None:
+    two, asked = heir(OLD)
+    asked.refuse(400)
+    two.sent("ping").refuse(400)
+    two.reinitialized()
+    assert two.is_waited_for("tasks/get")
