@@ -51,7 +51,7 @@ class Trial:
     after_silence: bool = False
     """The exact cursor was sent because the witness had not come."""
     must_come_first: bool = False
-    """On a socket nothing but the proof may come first."""
+    """On a socket no message but the proof may come first."""
     held: list[EventReceived] = field(factory=list)
     held_bytes: int = 0
     primed: str | None = None
@@ -89,13 +89,16 @@ class Trial:
             return Weight.HOLD
         return self._weigh_exact(event)
 
-    def _weigh_first(self, event: EventReceived, carried: bool) -> Judged:
-        """It is no witness: only a declared contiguous scheme can make it the next event all the same."""
+    def _weigh_first(self, event: EventReceived, carried: bool) -> Weight | Judged:
+        """It is no witness: only a declared contiguous scheme can make it the next event all the same. One that
+        carries nothing may stand before the witness: servers that prime a resume log what they mint for that."""
         event_id = event.event_id
         if self.is_exact and event_id == self.sent and self.trail.holds(event_id, event.data):
             return Judged(PROVEN, fits=False)
-        if self.is_exact and carried and event_id and follows(IdScheme.CONTIGUOUS, self.sent, event_id):
+        if self.is_exact and event_id and follows(IdScheme.CONTIGUOUS, self.sent, event_id):
             return Judged(Evidence(Grade.CONSISTENT, "the first frame is the event after the cursor"), fits=True)
+        if not (carried or self.is_exact or self.trail.has_received(event_id)):
+            return Weight.SKIP
         return Judged(broken("the first frame is not the event that must come first"), fits=False)
 
     def _weigh_known(self, event: EventReceived) -> Weight | Judged:

@@ -1,7 +1,7 @@
 """The session's move from its event stream to a socket, and back (DESIGN §6; `docs/websocket.md`).
 
 What moves is the standalone stream. The server is told our own position, never one that it told us, and the first
-frame must be the witness. Until then nothing of the socket is delivered and the trail stays as it is, so that a
+message must be the witness. Until then nothing of the socket is delivered and the trail stays as it is, so that a
 socket which proves nothing costs no more than a resume: the event stream goes on from where it was.
 """
 
