@@ -245,9 +245,10 @@ class Ledger:
     def in_flight(self) -> list[Call]:
         return list(self._calls.values())
 
-    def has_in_flight(self, method: str) -> bool:
-        """Whether a request of this method waits for its answer."""
-        return any(call.method == method for call in self._calls.values())
+    @property
+    def is_opening(self) -> bool:
+        """Whether an `initialize` of the host's waits for its answer."""
+        return any(call.method == "initialize" and call.own is None for call in self._calls.values())
 
     def by_host_id(self, host_id: object) -> Call | None:
         return self._by_host_id.get(host_id) if isinstance(host_id, (str, int)) else None

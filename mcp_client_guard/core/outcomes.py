@@ -185,7 +185,8 @@ class Outcomes(ABC):
         if not _is_no_news(call, outcome):
             self._record(call, outcome, reason, answer)
         opened = outcome is Outcome.COMPLETED and self.session.incarnation > call.incarnation
-        opens = call.method == "initialize" and not call.overtaken
+        # While another is in flight, or is to be, the session is what that makes of it.
+        opens = call.method == "initialize" and not (call.overtaken or self.ledger.is_opening)
         if opens and self.session.state is SessionState.INITIALIZING:
             if not opened:
                 self.session.move(SessionStep.INITIALIZE_FAILED)

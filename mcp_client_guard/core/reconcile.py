@@ -148,7 +148,7 @@ class Reconciling(Repeats):
         if state is SessionState.LIVE or call.stateless or call.method == "initialize":
             return True
         # A host that skips the handshake, or half of it, is served all the same.
-        opening = state is SessionState.INITIALIZING and self.ledger.has_in_flight("initialize")
+        opening = state is SessionState.INITIALIZING and self.ledger.is_opening
         return call.own is None and state in (SessionState.NEW, SessionState.INITIALIZING) and not opening
 
     def _decide_all(self) -> None:

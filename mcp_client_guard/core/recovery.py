@@ -39,7 +39,7 @@ class Recovery(Suspecting):
 
     def lose_session(self, reason: str, *, by_word: bool = False) -> None:
         state = self.session.state
-        opening = state is _S.INITIALIZING and self.ledger.has_in_flight("initialize")
+        opening = state is _S.INITIALIZING and self.ledger.is_opening
         if state is _S.CLOSED or opening or self.is_lost:
             return
         self._end_session(reason)
