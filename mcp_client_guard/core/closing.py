@@ -106,6 +106,7 @@ class Closing(Trials):
         if stream.last_look is look:
             stream.last_look = None
             self._place(stream, look.answer)
+            self._see_end(stream, look.answer)
 
     def _give_up(self, stream: Stream, why: str) -> None:
         """An answer that is held is stronger than any reason to give its request up."""

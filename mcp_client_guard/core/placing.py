@@ -118,10 +118,18 @@ class Placing(Registry):
                 return
 
     def _see_end(self, stream: Stream, event: EventReceived) -> None:
-        """Whether this is the answer that came on another stream before: then nothing is missing any more."""
-        if stream.is_unwanted and stream.trial is None:
-            ids = (stream.number, str(stream.number))
-            stream.is_whole |= any("method" not in m and m.get("id") in ids for m in messages_of(event.body))
+        """If this is the answer that came on another stream before, nothing is missing any more.
+
+        On trial only if it is just what was delivered, and nothing can stand between it and what was asked for.
+        """
+        if not stream.is_unwanted or stream.last_look is not None:
+            return
+        trial = stream.trial
+        if trial is not None and not (trial.is_exact and stream.trail.holds(event.event_id, event.data)):
+            return
+        ids = (stream.number, str(stream.number))
+        if any("method" not in m and m.get("id") in ids for m in messages_of(event.body)):
+            self.finish_call(stream.number, by=stream)
 
     def _take_owed(self, stream: Stream, trial: Trial) -> bool:
         """A held answer that a request waits for settles it, whatever the resume is worth."""

@@ -326,7 +326,7 @@ class Registry:
         """Whether its answer came on another stream, and what stands before that may be in the log, still."""
         call = stream.call
         answered = call is not None and call.outcome in _ANSWERED and not call.cancelled
-        return answered and stream.trail.cursor is not None and not stream.is_whole
+        return answered and stream.trail.cursor is not None
 
     def _cancel_timers(self, stream: Stream) -> None:
         kinds = [TimerKind.WITNESS, TimerKind.RECHECK] if stream.resumed else []

@@ -127,10 +127,8 @@ class Stream:
     """Where it is posted, in a legacy session."""
     brought_endpoint: bool = False
     """What came on the present connection is a legacy stream: the server may know the session no more."""
-    is_whole: bool = False
-    """It has brought the answer to its request, which came on another stream before."""
     looks: int = 0
-    """Connections lost since."""
+    """Connections lost since the answer to its request came on another stream."""
     limited: bool = False
     """Nobody waits for it: its present connection has a time."""
     accepted: bool = False

@@ -111,6 +111,7 @@ class Trials(Placing):
             if self.current(stream.number, connection) is not stream:
                 return
             self._place(stream, held)
+            self._see_end(stream, held)
         if trial.held and trial.witness is not None and evidence is PROVEN:
             stream.trail.came_before(trial.witness, since)
         self._arm_recheck(stream)

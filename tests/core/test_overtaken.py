@@ -8,7 +8,7 @@ import pytest
 
 from mcp_client_guard.core.actions import Action, Get, TimerKind
 from mcp_client_guard.core.model import Outcome
-from mcp_client_guard.core.report import Discontinuity
+from mcp_client_guard.core.report import Discontinuity, Resumed
 from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, reports
 
 
@@ -84,6 +84,91 @@ def test_and_reported_as_lost_when_that_never_succeeds(overtaken: Peer, how: str
         actions += FOR_EVER[how](overtaken)
     assert not overtaken.is_open
     assert reports(actions, Discontinuity)
+
+
+@pytest.fixture
+def primed(driver: Driver) -> Peer:
+    """The same, but of the second no more than its priming event was received: nothing to overlap."""
+    one, two = driver.call().stream_up(), driver.call("other")
+    two.accept()
+    two.event("b0")
+    two.cut()
+    one.resumed()
+    assert outcomes(one.event("b1", two.result())) == [Outcome.COMPLETED]
+    return two
+
+
+def test_its_own_answer_is_the_end_of_it_also_where_nothing_can_prove_the_resume(primed: Peer) -> None:
+    primed.accept()
+    actions = primed.event("b1", primed.result())
+    assert not primed.is_open
+    assert not reports(actions, Discontinuity)
+    assert not delivered(actions)
+
+
+def test_what_stands_before_it_there_is_delivered(primed: Peer) -> None:
+    primed.accept()
+    assert delivered(primed.event("b0.5", note("missed"))) == [note("missed")]
+    assert not reports(primed.event("b1", primed.result()), Discontinuity)
+    assert not primed.is_open
+
+
+@pytest.mark.parametrize("how", ["another ID", "another message"])
+def test_what_is_not_just_what_was_delivered_is_not_its_end(primed: Peer, how: str) -> None:
+    """Before it is believed, the trial is over."""
+    primed.accept()
+    answer = primed.result() if how == "another ID" else primed.result({"content": []})
+    actions = primed.event("x" if how == "another ID" else "b1", answer)
+    assert [r.evidence.why for r in reports(actions, Resumed)] == ["no witness"]
+    assert not delivered(actions)
+
+
+def test_an_answer_before_the_witness_does_not_say_what_stands_between(overtaken: Peer) -> None:
+    """A log that lost the witness may have lost the rest as well: it is asked for what follows that."""
+    overtaken.accept()
+    overtaken.event("b3", overtaken.result())
+    assert overtaken.is_open
+    overtaken.end()
+    assert overtaken.asked == "b1"
+    overtaken.accept()
+    assert not reports(overtaken.event("b3", overtaken.result()), Discontinuity)
+    assert not overtaken.is_open
+
+
+def test_an_answer_that_its_own_trial_holds_is_its_end_when_that_is_over(driver: Driver) -> None:
+    one, two = driver.call().stream_up("a1"), driver.call().stream_up("b1")
+    one.resumed()
+    two.resumed()
+    two.event("b2", note("b2"))
+    two.event("b3", two.result())
+    one.event("a1", one.progress(1))
+    assert outcomes(one.event("b3", two.result())) == [Outcome.COMPLETED]
+    assert two.is_open
+    assert delivered(two.event("b1", two.progress(1))) == [note("b2")]
+    assert not two.is_open
+
+
+@pytest.mark.parametrize("how", ["found again", "cut", "silent"])
+def test_a_last_look_ends_a_call_that_was_answered_elsewhere_meanwhile(driver: Driver, how: str) -> None:
+    one, two = driver.call().stream_up("a1"), driver.call().stream_up("b1")
+    one.resumed()
+    one.event("a1", one.progress(1))
+    two.resumed()
+    two.event("b1", two.progress(1))
+    assert not outcomes(two.event("b2", two.result())), "it is held"
+    assert outcomes(one.event("b2", two.result())) == [Outcome.COMPLETED]
+    assert two.is_open
+    if how == "cut":
+        two.cut()
+    elif how == "silent":
+        driver.elapse(TimerKind.CLOSING, two.stream)
+    else:
+        two.accept()
+        two.event("b1", two.progress(1))
+        two.event("b2", two.result())
+    assert not two.is_open
+    assert two.stream not in driver.machine._streams._streams
+    assert not reports(driver.log, Discontinuity)
 
 
 def test_nor_is_it_dropped_unsaid_with_its_session(overtaken: Peer) -> None:
