@@ -160,7 +160,7 @@ class Placing(Registry):
         if stream.resumed:
             self.out.append(Report(Resumed(stream.name, broken(why))))
         self._report_loss(stream, why, first)
-        self._drop_cursor(stream)
+        self._forget_trail(stream)
         if trial is not None and self._take_owed(stream, trial):
             return
         if first is not None and trial is None and self._take_first(stream, first):

@@ -381,8 +381,13 @@ class Registry:
         first_seen = self._shown(first.event_id) if first is not None and first.event_id else None
         self.out.append(Report(Discontinuity(stream.name, why, last_good, first_seen)))
 
-    def _drop_cursor(self, stream: Stream) -> None:
+    def _forget_trail(self, stream: Stream) -> None:
+        """The server's log may be another one: what comes under an ID that we know may be new."""
         stream.trail.clear()
+        self._drop_cursor(stream)
+
+    def _drop_cursor(self, stream: Stream) -> None:
+        stream.trail.begin_anew()
         stream.no_longer_exact()
         self._drop_stored(stream)
 

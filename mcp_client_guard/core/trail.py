@@ -93,6 +93,8 @@ class Trail:
     rows: deque[Row] = field(factory=deque)
     identifies: bool = True
     """False once an ID was used twice, or equals the session ID: no cursor, no overlap, no de-duplication."""
+    begun_after: int = 0
+    """Rows up to this number are kept for other streams' replays alone."""
     _next_number: int = 1
     _newest: Row | None = None
     _last_id: str | None = None
@@ -122,7 +124,7 @@ class Trail:
             self.identifies_nothing()
             return Placement.AMBIGUOUS
         known = self.index.get(event_id)
-        if known is not None:
+        if known is not None and self._counts(known, data):
             return self._compare(event_id, known, data, carried, connection)
         if self._leaves_gap(event_id):
             return Placement.GAP
@@ -144,7 +146,7 @@ class Trail:
     def holds(self, event_id: str | None, data: bytes) -> bool:
         """Whether any trail of the session holds this event."""
         row = self.index.get(event_id) if event_id is not None else None
-        return row is not None and row.matches(data)
+        return row is not None and self._counts(row, data) and row.matches(data)
 
     def is_held_by_another(self, event_id: str | None, data: bytes) -> bool:
         """Whether another stream of the session has received this event."""
@@ -154,7 +156,9 @@ class Trail:
     def conflicts(self, event_id: str | None, data: bytes) -> bool:
         """Whether this stream has carried another message under this ID."""
         row = self.index.get(event_id) if event_id is not None else None
-        return row is not None and row.trail is self and row.carried and not row.matches(data)
+        if row is None or row.trail is not self or not self._counts(row, data):
+            return False
+        return row.carried and not row.matches(data)
 
     def resume_point(self, *, exact: bool = False) -> ResumePoint | None:
         """Where to resume: the row before the witness if there is one, else the cursor itself."""
@@ -195,6 +199,12 @@ class Trail:
     def forget_cursor(self) -> None:
         """The server reset the last event ID to nothing (an empty `id:` field)."""
         self._newest = self._last_id = None
+
+    def begin_anew(self) -> None:
+        """To this stream it is as if nothing had come before; on another, what has come is a duplicate."""
+        self._expected.clear()
+        self.forget_cursor()
+        self.begun_after = self.newest_number
 
     def identifies_nothing(self) -> None:
         """The IDs of this stream are not identities; stop using them."""
@@ -240,7 +250,12 @@ class Trail:
                 self._newest = row
 
     def event_ids(self) -> list[str]:
-        return [row.event_id for row in self.rows if row.event_id is not None]
+        return [r.event_id for r in self.rows if r.event_id is not None and r.number > self.begun_after]
+
+    def _counts(self, row: Row, data: bytes) -> bool:
+        """Whether the ID is taken by this row. One from before its stream began anew only makes a duplicate of the
+        same event on another."""
+        return row.number > row.trail.begun_after or (row.trail is not self and row.matches(data))
 
     def _leaves_gap(self, event_id: str) -> bool:
         if self.scheme is _OPAQUE or self._last_id is None:
@@ -315,7 +330,8 @@ class Trail:
         A priming event minted on a resume may not: while it is stored and sent, a message that stands before it
         in the log can still be on its way (SDK 1.30 and 2.3, FastMCP 4). So it is no cursor and no anchor.
         """
-        return row.event_id is not None and (row.carried or not self._was_resumed(row.connection))
+        in_place = row.carried or not self._was_resumed(row.connection)
+        return row.event_id is not None and in_place and row.number > self.begun_after
 
     def _append(self, event_id: str | None, data: bytes, carried: bool, connection: int) -> Row:
         row = Row(event_id, data, carried, connection, self._next_number, self)

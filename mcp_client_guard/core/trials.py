@@ -99,7 +99,8 @@ class Trials(Placing):
         if evidence is PROVEN:
             self._proven(stream)
         elif stream.kind is StreamKind.STANDALONE and not stream.on_socket:
-            self._drop_cursor(stream)
+            forget = self._forget_trail if evidence == WITNESS_MISSING else self._drop_cursor
+            forget(stream)
             self._refresh(stream.opened_at or 0.0)
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
             self._settle_unverified(stream, trial, event)

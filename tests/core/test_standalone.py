@@ -12,6 +12,7 @@ from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
     Discontinuity,
+    DuplicateDropped,
     RefreshSuggested,
     Resumed,
     SessionLost,
@@ -307,6 +308,87 @@ def test_after_an_unproven_reopen_the_cursor_is_dropped_and_a_refresh_suggested(
     assert (note("b") in delivered(actions)) is (how == "event")
     stream.cut()
     assert stream.asked == (None if how == "silence" else "s2")
+
+
+@pytest.fixture
+def cut_with_a_call(driver: Driver, stream: Peer) -> Peer:
+    """On a server that replays all streams: the log is `p`, `e1`, `s1`, `e2`. Both streams were cut."""
+    call = driver.call().stream_up("e1")
+    stream.event("s1", note("for you"))
+    call.event("e2", call.progress(2))
+    stream.cut()
+    call.cut()
+    return call
+
+
+def begun_anew(stream: Peer, call: Peer, how: str) -> None:
+    if how == "no witness":
+        assert stream.asked == "s1"
+        stream.accept()
+        stream.event("e2", call.progress(2))
+        assert evidence(stream.event("e3", call.progress(3)))[0].why == how
+    elif how == "silence":
+        stream.accept()
+        assert evidence(stream.driver.elapse(TimerKind.WITNESS, 0))[0].why == "no witness"
+    else:
+        stream.accept()
+        stream.event(None, None, resets_id=True)
+        stream.cut()
+        assert stream.asked is None
+
+
+@pytest.mark.parametrize("how", ["no witness", "silence", "afresh"])
+def test_what_it_had_brought_is_not_delivered_again_by_another_stream_s_replay(
+    stream: Peer, cut_with_a_call: Peer, how: str
+) -> None:
+    call = cut_with_a_call
+    begun_anew(stream, call, how)
+    call.accept()
+    actions = call.event("s1", note("for you")) + call.event("e2", call.progress(2))
+    assert [e.grade.value for e in evidence(actions)] == ["proven"]
+    assert not delivered(actions)
+    assert len(reports(actions, DuplicateDropped)) == 2
+
+
+@pytest.mark.parametrize("how", ["no witness", "silence", "afresh"])
+def test_nor_is_it_missed_in_a_last_look(driver: Driver, stream: Peer, cut_with_a_call: Peer, how: str) -> None:
+    call = cut_with_a_call
+    call.accept()
+    call.event("s1", note("for you"))
+    call.event("e2", call.progress(2))
+    begun_anew(stream, call, how)
+    call.event("q")
+    assert not outcomes(call.event("e4", call.result())), "it came on a live tail"
+    call.accept()
+    call.event("s1", note("for you"))
+    call.event("e2", call.progress(2))
+    call.event("e3", call.progress(3))
+    assert outcomes(call.event("e4", call.result())) == [Outcome.COMPLETED]
+    assert not reports(driver.log, Discontinuity)
+
+
+def test_to_itself_it_is_as_if_nothing_had_come(stream: Peer) -> None:
+    """Without a witness nobody knows that its IDs are those of the same log."""
+    stream.event("s1", note("one"))
+    stream.cut()
+    stream.accept()
+    stream.driver.elapse(TimerKind.WITNESS, 0)
+    assert delivered(stream.event("s1", note("another"))) == [note("another")]
+    stream.cut()
+    assert stream.asked == "s1"
+
+
+def test_what_came_before_a_missing_witness_says_nothing_of_any_stream(driver: Driver, stream: Peer) -> None:
+    """A log that has lost the one has lost the other, and may give its ID anew."""
+    stream.event("s0", note("zero"))
+    stream.event("s1", note("one"))
+    stream.cut()
+    for _ in range(2):
+        stream.accept()
+        driver.elapse(TimerKind.WITNESS, 0)
+    assert evidence(driver.log)[-1].why == "witness missing"
+    call = driver.call().stream_up()
+    assert delivered(call.event("s1", note("one"))) == [note("one")]
 
 
 @pytest.mark.parametrize("how", ["fork", "refused", "unknown events", "too large", "server errors"])

@@ -53,6 +53,38 @@ def test_where_an_event_belongs(
 
 
 @pytest.mark.parametrize(
+    ("event_id", "data", "own", "other"),
+    [
+        ("e1", A, Placement.NEXT, Placement.DUPLICATE),
+        ("e1", B, Placement.NEXT, Placement.NEXT),
+        ("e2", B, Placement.CONFLICT, Placement.AMBIGUOUS),
+    ],
+)
+@pytest.mark.parametrize("on_another", [True, False])
+def test_what_came_before_a_stream_began_anew_is_a_duplicate_on_others_alone(
+    trail: Trail, event_id: str, data: bytes, own: Placement, other: Placement, on_another: bool
+) -> None:
+    trail.begin_anew()
+    trail.place("e2", A, True, 2)
+    another = Trail(trail.index)
+    assert another.holds(event_id, data) is (other is Placement.DUPLICATE)
+    assert not trail.holds(event_id, data)
+    assert trail.conflicts(event_id, data) is (own is Placement.CONFLICT)
+    assert (another if on_another else trail).place(event_id, data, True, 3) is (other if on_another else own)
+
+
+def test_nothing_is_resumed_proven_or_stored_by_it(trail: Trail) -> None:
+    assert trail.place("e2", B, True, 1) is Placement.NEXT
+    trail.begin_anew()
+    assert (trail.cursor, trail.resume_point(), trail.stored_rows(99), trail.event_ids()) == (None, None, (), [])
+    trail.place("e3", A, True, 2)
+    assert trail.resume_point() == ResumePoint("e3", None)
+    assert trail.stored_rows(99) == (Seen("e3", digest_of(A)),)
+    assert trail.event_ids() == ["e3"]
+    assert trail.newest_number == 4, "what the host has drained is counted on"
+
+
+@pytest.mark.parametrize(
     ("event_id", "data", "carried", "placement"),
     [
         ("e1", A, True, Placement.DUPLICATE),
