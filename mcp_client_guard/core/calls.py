@@ -299,8 +299,8 @@ class Calls(Choosing):
             self._set_deadline(call)
             return
         if call.own not in (None, Own.HEIR, Own.HOOK):
-            self.streams.cancel(call)
-            self._own_failed(call, "no answer in time")
+            before = "" if self.streams.cancel(call) else NEVER_SENT
+            self._own_failed(call, f"no answer in time{before}")
             return
         if not self._may_have_run(call):
             self.not_executed(call, "wire", "it could not be sent within call_deadline")

@@ -11,7 +11,7 @@ from .answers import failed_answer, http_answer, session_lost_answer
 from .classify import BUSY, Ran
 from .consent import Consent, consent_to
 from .inputs import Reconciled
-from .ledger import Call, Own, Refusal
+from .ledger import NEVER_SENT, Call, Own, Refusal
 from .model import JSON, CallSettled, Outcome
 from .repeats import Repeats
 from .state import SessionState
@@ -105,7 +105,7 @@ class Reconciling(Repeats):
         elif call.own in (None, Own.HOOK, Own.HEIR):
             super().not_executed(call, by, reason, status)
         else:
-            self._own_failed(call, reason)
+            self._own_failed(call, f"{reason}{NEVER_SENT}" if by == "wire" else reason)
 
     def _may_become_known(self, call: Call) -> bool:
         """Whether anything but an honest doubt can come of a call that may have run.

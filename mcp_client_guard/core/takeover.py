@@ -10,7 +10,7 @@ from .asked import Asked
 from .classify import LOCKED, code_of, is_suspect_answer
 from .heritage import PROCESS_DIED, Heir, Heritage, OldSession
 from .inputs import MessageSubmitted
-from .ledger import Call, Own, Refusal
+from .ledger import NEVER_SENT, Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
 from .outcomes import deadline_timer
 from .own import OwnRequests
@@ -112,18 +112,21 @@ class TakeOver(OwnRequests):
         may_ask = self._proofs < _MOST_PROOFS and self.clock.now - self._offered_at < _PROOF_SECONDS
         if later and may_ask:
             self._prove((refusal and refusal.retry_after) or 0.0)
+        elif reason.endswith(NEVER_SENT):
+            self._put_off(reason, None)  # nor could another session be opened
         else:
             self._not_adopted(reason)
 
-    def _put_off(self, reason: str, status: int) -> None:
-        """Whoever may not ask cannot know: the session stays on record, for an `initialize` that may."""
+    def _put_off(self, reason: str, status: int | None) -> None:
+        """Whoever may not or cannot ask cannot know: the session stays on record, for an `initialize` that can."""
         sent, heritage, self._offer, self._offered = self._offer, self._offered, None, None
         assert sent is not None
         assert heritage is not None
         self.heritage = evolve(heritage, heirs=())  # they are known by now
         self.session.forget()
         self.session.move(SessionStep.ABANDONED)
-        self._deliver(not_executed_answer(sent.message["id"], "server", reason, status))
+        by = "wire" if status is None else "server"
+        self._deliver(not_executed_answer(sent.message["id"], by, reason, status))
         self._refuse_waiting(f"the session of an earlier process could not be proven ({reason})")
 
     def _account_for_heirs(self, reason: str) -> None:

@@ -456,7 +456,6 @@ WAYS = [
     answer_other_session,
     always_cut,
     always_refuse_503,
-    never_reachable,
     too_slow,
 ]
 
@@ -498,6 +497,31 @@ def test_a_server_that_cannot_say_is_asked_again(status: int | None) -> None:
     assert post.delay.at_least == (0.0 if status is None else 3.0)
     actions = two.sent("ping").answer({})
     assert sent.host_id in {m["id"] for m in delivered(actions)}
+    assert two.peer(call.stream).asked == "1"
+
+
+@pytest.mark.parametrize("how", ["attempts", "time"])
+def test_where_nothing_can_be_sent_to_the_server_the_session_stays_on_record(how: str) -> None:
+    """A machine that starts before its network: nobody has said that the session is gone."""
+    one = opened()
+    call = streaming(one, "1", "2")
+    two, sent = offered(one.process.killed())
+    before = len(two.log)
+    if how == "attempts":
+        never_reachable(two.sent("ping"))
+    else:
+        ping = two.sent("ping")
+        ping.not_written()
+        two.now += 30
+        two.elapse(TimerKind.DEADLINE, ping.stream)
+    actions = two.log[before:]
+    (answer,) = delivered(actions)
+    assert (answer["id"], answer["error"]["data"]["by"]) == (sent.host_id, "wire")
+    assert not records(actions, SessionEnded)
+    assert outcomes(actions) == []
+    assert two.process.disk.heritage() == one.process.disk.heritage()
+    two.request("initialize", PARAMS)
+    two.sent("ping").answer({})
     assert two.peer(call.stream).asked == "1"
 
 
