@@ -156,6 +156,8 @@ class Guard:
             GuardError: a connection of this Guard is open on another event loop.
             StoreInUse: another live Guard owns this key.
             StoreDamaged: the store's file was refused.
+            StoreWriteError: the disk is full or failed.
+            StoreError: the store's directory does not exist, or others may read its file.
         """
         return Connection(self, sdk_codec)
 

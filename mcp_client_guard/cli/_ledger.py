@@ -13,6 +13,7 @@ from sys import maxsize
 import anyio
 
 from mcp_client_guard import Outcome, SQLiteStore, StoreError
+from mcp_client_guard.core.ledger import NEVER_SENT
 from mcp_client_guard.stores import StoredCall, StoredSession
 
 from ._exits import LEDGER_EXIT_CODES, Exit
@@ -20,7 +21,8 @@ from ._rows import call_as_json, calls_as_table, session_as_json, sessions_as_ta
 
 _CALLS = """\
 Show the calls in a store (the SQLite file of SQLiteStore) that are not done with: those in doubt, which may or
-may not have run, those without an outcome, and those whose task is open. A call has no outcome while it is in
+may not have run, those that their caller gave up and that may have run, those without an outcome, and those whose
+task is open. A call has no outcome while it is in
 flight; once the process that sent it has ended, it is in doubt. Works while other processes use the store.
 """
 _FORGET = """\
@@ -91,24 +93,34 @@ async def _show_calls(options: argparse.Namespace) -> Exit:
     if options.json:
         found = {
             "in_doubt": count[Outcome.IN_DOUBT],
+            "cancelled": sum(map(_may_have_run, calls)),
             "without_outcome": count[None],
             "calls": [call_as_json(call) for call in shown],
         }
         print(json.dumps(found, indent=2))
         return Exit.OK
-    print(_summary(count, open_tasks=sum(call.task_open for call in calls)))
+    cancelled, open_tasks = sum(map(_may_have_run, calls)), sum(call.task_open for call in calls)
+    print(_summary(count, cancelled, open_tasks))
     _print_table(calls_as_table(shown))
     return Exit.OK
 
 
 def _done_with(call: StoredCall) -> bool:
-    return call.outcome not in (None, Outcome.IN_DOUBT) and not call.task_open
+    return call.outcome not in (None, Outcome.IN_DOUBT) and not call.task_open and not _may_have_run(call)
 
 
-def _summary(count: Counter[Outcome | None], *, open_tasks: int) -> str:
+def _may_have_run(call: StoredCall) -> bool:
+    """Its caller gave up after it was sent. SDK 2.x does so when its host is interrupted."""
+    was_sent = call.outcome is Outcome.CANCELLED and not (call.reason or "").endswith(NEVER_SENT)
+    return was_sent and call.may_have_side_effects
+
+
+def _summary(count: Counter[Outcome | None], cancelled: int, open_tasks: int) -> str:
     """How many are in doubt, first of all."""
     doubted, unsettled = count[Outcome.IN_DOUBT], count[None]
     text = f"{_number(doubted, 'call')} in doubt"
+    if cancelled:
+        text += f", {cancelled} cancelled by the caller that may have run"
     if unsettled:
         text += f", {unsettled} without an outcome (in flight, or in doubt if the process that sent it has ended)"
     if open_tasks:

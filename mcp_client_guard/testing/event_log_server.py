@@ -55,8 +55,8 @@ class EventLogServer:
         retry_ms: int = 10,
         port: int = 0,
     ) -> None:
-        self.lie = lie
-        self.store = store or (BridgingStore() if lie is Lie.SHARED_ALLOCATOR else SessionStore())
+        self.lie = None if lie is None else Lie(lie)
+        self.store = store or (BridgingStore() if self.lie is Lie.SHARED_ALLOCATOR else SessionStore())
         self.refuse_by_status = refuse_by_status
         self.json_answers = json_answers
         self.retry_ms = retry_ms

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio.to_thread
 import pytest
+from attrs import evolve
 
 from mcp_client_guard import Outcome, SQLiteStore
 from mcp_client_guard.cli import main
@@ -57,6 +58,22 @@ async def used(path: Path) -> None:
     await claim.write(1, [CallRepeated("key-2"), CallRepeated("key-2")])
     await claim.write(1, [task(4), settled(4, Outcome.RECOVERED, "tasks/get")])
     await claim.release()
+
+
+async def test_a_call_that_its_caller_gave_up_is_shown_if_it_may_have_run(mcp_guard: Command, path: Path) -> None:
+    """SDK 2.x cancels what is in flight when its host is interrupted."""
+    claim = await claimed(path)
+    harmless = evolve(sent(3), may_have_side_effects=False)
+    await claim.write(1, [opened(1), sent(1), sent(2), harmless])
+    why = "cancelled by the caller"
+    await claim.write(1, [settled(1, Outcome.CANCELLED, why), settled(3, Outcome.CANCELLED, why)])
+    await claim.write(1, [settled(2, Outcome.CANCELLED, f"{why} before it was sent")])
+    await claim.release()
+    ran = await mcp_guard("calls", str(path))
+    first, _, row = ran.out.splitlines()
+    assert first == "0 calls in doubt, 1 cancelled by the caller that may have run; 3 in the ledger"
+    assert row.split()[-1] == "key-1"
+    assert json.loads((await mcp_guard("calls", str(path), "--json")).out)["cancelled"] == 1
 
 
 async def test_the_first_line_says_how_many_are_in_doubt_and_the_table_what_is_known(
