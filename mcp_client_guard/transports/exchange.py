@@ -107,7 +107,9 @@ class Exchange:
         if not http.is_stream_error(error):
             logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
         written = self.sent.any or (self.begun and http.can_have_written(error))
-        why = str(error) if isinstance(error, SocketEnded) else type(error).__name__
+        why = str(error) if isinstance(error, SocketEnded) else http.why_lost(error)
+        if not written:
+            logger.info("nothing could be sent: %s", why)
         order = self.order
         return ConnectionLost(order.stream, order.connection, anyio.current_time(), written, clean=False, why=why)
 

@@ -31,6 +31,7 @@ _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": No
 _MAX_REDIRECTS = 5
 _MAX_WAIT = 24 * 3600.0
 _DEEPEST_CAUSE = 8
+_MOST_WORDS = 200
 _NOT_SHOWN = "an address that is not shown"
 _UNAUTHORIZED = frozenset({401, 403})
 _NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
@@ -117,6 +118,16 @@ def below(url: str, name: str) -> str:
 def can_have_written(error: BaseException) -> bool:
     """False only where it is certain that no byte of the request left: connecting failed, or the pool was full."""
     return type(error).__name__ not in _NOT_WRITTEN
+
+
+def why_lost(error: BaseException) -> str:
+    """The kind of the error; where connecting failed, its words as well: no certificate, no such name.
+
+    Only httpcore's own words, and only before anything was sent: others may repeat what is secret.
+    """
+    name, inner = type(error).__name__, error if isinstance(error, ERRORS) else error.__cause__
+    words = str(inner) if isinstance(inner, ERRORS) and not can_have_written(error) else ""
+    return f"{name}: {words[:_MOST_WORDS]}" if words else name
 
 
 class SecondSending(ConnectionError):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import socket
 from typing import Any
 
 import anyio
+import httpcore
+import httpx
 import pytest
 
-from mcp_client_guard import CallInDoubt, Guard
+from mcp_client_guard import CallInDoubt, Guard, GuardPolicy
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
@@ -232,3 +235,31 @@ async def test_credentials_of_the_user_go_to_every_request_and_only_there() -> N
         assert await host.call() == Answer("done")
     assert {r.header("authorization") for r in server.requests} == {"Bearer t"}
     assert server.sent("DELETE")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "why"),
+    [
+        (httpcore.ConnectError("certificate verify failed"), None, "ConnectError: certificate verify failed"),
+        (httpx.ConnectError("mapped"), httpcore.ConnectError("no such name"), "ConnectError: no such name"),
+        (httpx.ConnectError(SECRET), None, "ConnectError"),
+        (httpx.ConnectError(SECRET), ValueError(SECRET), "ConnectError"),
+        (httpx.ReadError("mapped"), httpcore.ReadError(SECRET), "ReadError"),
+        (httpcore.ConnectTimeout(), None, "ConnectTimeout"),
+    ],
+)
+async def test_why_connecting_failed_is_told_in_words_that_cannot_hold_a_secret(
+    error: Exception, cause: Exception | None, why: str
+) -> None:
+    error.__cause__ = cause
+    assert http.why_lost(error) == why
+
+
+async def test_a_caller_is_told_why_nothing_could_be_sent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with anyio.fail_after(LIMIT):
+        policy = GuardPolicy(max_attempts=1)
+        async with plain_host(f"http://127.0.0.1:{port}/mcp", start=False, policy=policy) as host:
+            got = await host.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    assert got["error"]["message"].startswith("The request was not executed: ConnectError: ")
