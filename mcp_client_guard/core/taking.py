@@ -78,6 +78,7 @@ class Taking(TakeOver):
         """The host's answer could not be sent: whatever asked waits for what nobody will say."""
         self.out.append(Report(NotificationLost(method, "the session that asked is gone")))
         if call is not None:
+            self.streams.cancel(call)  # a late answer may come, but not for ever
             self.in_doubt(call, "the server asked for something in a session that is gone", again=False)
 
     def _is_of_old_session(self, stream: Stream) -> bool:

@@ -324,6 +324,7 @@ class Chaos:
         for stream in streams.values():
             assert stream.state not in (StreamState.DONE, StreamState.BROKEN), "nothing rests in these"
             assert stream.connection in self.driver.open or stream.connection == 0
+            assert stream.limited or not (stream.begun and stream.is_unwanted), "nothing ends it"
             if isinstance(self.driver.orders[stream.number], Get) and stream.number:
                 assert self.driver.orders[stream.number].headers.get("last-event-id"), "a call's GET has a cursor"
         known = {s.connection for s in streams.values()}

@@ -102,6 +102,16 @@ def test_nor_one_of_a_lost_session_that_is_still_being_answered(driver: Driver) 
     assert not call.is_open
 
 
+def test_one_that_asks_in_a_session_that_was_replaced_is(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    driver.call("other").refuse(404)
+    driver.reinitialized()
+    driver.ask(call)
+    outstays(call)
+    assert not call.is_open
+
+
 def test_a_request_of_the_guard_s_own_that_is_not_answered_in_time_is(driver: Driver) -> None:
     driver.call().idle()
     ping = driver.sent("ping")
