@@ -370,9 +370,9 @@ class Carrying(Aside):
         elif stream.call.in_flight:
             self._give_up(stream, "its connection was lost, and no answer has come")
 
-    def finish_call(self, wire_id: int, by: Stream) -> None:
+    def finish_call(self, wire_id: int, by: Stream | None = None) -> None:
         own = self._streams.get(wire_id)
-        if by.kind is StreamKind.CARRIER and own is not None:
+        if by is not None and by.kind is StreamKind.CARRIER and own is not None:
             self._finish(own, linger=True)
         else:
             super().finish_call(wire_id, by)

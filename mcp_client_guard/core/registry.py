@@ -88,11 +88,11 @@ class Registry:
         if stream is not None:
             self._finish(stream)
 
-    def finish_call(self, wire_id: int, by: Stream) -> None:
+    def finish_call(self, wire_id: int, by: Stream | None = None) -> None:
         """This request has its answer, which came on the stream `by`: nothing more is owed on its own."""
         own = self._streams.get(wire_id)
-        if own is by:
-            self._finish(by, linger=not by.resumed)
+        if own is not None and own is by:
+            self._finish(own, linger=not own.resumed)
         elif own is not None:
             self._limit(own)
 
@@ -216,15 +216,13 @@ class Registry:
                 self._save_cursor(stream)
 
     def _save_cursor(self, stream: Stream) -> None:
-        moved = self._moved(stream)
-        if moved is not None:
+        if (moved := self._moved(stream)) is not None:
             self.out.append(Save((moved,)))
 
     def _primed(self, stream: Stream) -> None:
         """There is nothing to drain in a priming event: from now on the next process could resume this stream."""
-        if stream.undrained or not (stream.call is None or stream.call.keeps_answer):
-            return
-        self._save_cursor(stream)
+        if not stream.undrained and (stream.call is None or stream.call.keeps_answer):
+            self._save_cursor(stream)
 
     def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
         trail = Trail(self.index, self.policy.trail_size, self.policy.id_scheme)
@@ -329,11 +327,9 @@ class Registry:
         return answered and stream.trail.cursor is not None
 
     def _cancel_timers(self, stream: Stream) -> None:
-        kinds = [TimerKind.WITNESS, TimerKind.RECHECK] if stream.resumed else []
-        if stream.limited:
-            kinds.append(TimerKind.UNWANTED)
-        for kind in kinds:
-            self.out.append(CancelTimer(Timer(kind, stream.number, stream.connection)))
+        if stream.resumed or stream.limited:
+            for kind in (TimerKind.WITNESS, TimerKind.RECHECK, TimerKind.UNWANTED):
+                self.out.append(CancelTimer(Timer(kind, stream.number, stream.connection)))
 
     def _limit(self, stream: Stream) -> None:
         """Nobody waits for it: its connection goes on for `max_idle` and no longer, whatever comes."""

@@ -215,6 +215,7 @@ class Suspecting(Detecting):
         messages = messages_of(refusal.body) if refusal.status == 200 else ()
         if messages:
             self.settle_answer(call, messages[0])
+            self.streams.finish_call(call.wire_id)
         elif refusal.status == 200 and not may_wait:
             self._tell_in_doubt(call, suspect.reason)
         elif refusal.status == 200:
