@@ -25,6 +25,12 @@ class Aside(Streams):
     def close_carrier(self) -> None: ...
 
     @property
+    @abstractmethod
+    def is_carrier_wanted(self) -> bool:
+        """It has brought its endpoint, or somebody awaits that."""
+        ...
+
+    @property
     def brought_endpoint(self) -> bool:
         """One of the streams has turned out to be a legacy one."""
         return any(stream.brought_endpoint for stream in self._streams.values())
@@ -45,7 +51,9 @@ class Aside(Streams):
         return True
 
     def look_no_more(self) -> None:
-        """There is no legacy stream, or nobody waits for it."""
+        """There is no legacy stream, or it is not looked for any more."""
+        if self.is_carrier_wanted:
+            return
         self.close_carrier()
         stream, self._aside = self._aside, None
         if stream is not None:

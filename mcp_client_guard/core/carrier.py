@@ -101,9 +101,12 @@ class Carrying(Aside):
     ) -> None:
         """It has brought no endpoint: another attempt, as long as somebody awaits it."""
         if self.calls.is_detecting:
-            self.look_no_more()
             self.calls.legacy_not_found()
-            return
+            if not self._still_awaiting():
+                self.look_no_more()
+                return
+        if self._streams.get(STANDALONE) is not stream:
+            return  # another was opened meanwhile
         stream.attempts += 1
         retry_after = (refusal and refusal.retry_after) or 0.0
         final = final or retry_after > LONGEST_RETRY_AFTER
@@ -129,6 +132,10 @@ class Carrying(Aside):
         stream = self._streams.get(STANDALONE)
         if stream is not None and stream.kind is StreamKind.CARRIER and not (stream.answered or stream.begun):
             self._get_anew(stream, NO_DELAY)  # it waits for its next attempt
+
+    @property
+    def is_carrier_wanted(self) -> bool:
+        return self.has_endpoint or bool(self._still_awaiting())
 
     @property
     def has_endpoint(self) -> bool:

@@ -63,6 +63,8 @@ class Detecting(Restoring):
             known, self._left_legacy = self.session.incarnation > 0, ()
             self.session.generation = Generation.LEGACY_SSE if known else Generation.STREAMABLE_HTTP
             return False
+        if call.own is not None and self.streams.has_endpoint:
+            return False  # the stream is found, and its session is the host's
         is_asked = not session_sent and may_be_legacy(refusal.status, refusal.body)
         # Who has had a session by POST knows what an error looks like that comes by it.
         reads_posts = self.session.incarnation > 0 and code_of(refusal.body) is not None

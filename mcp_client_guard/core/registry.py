@@ -396,6 +396,5 @@ class Registry:
         return fingerprint(event_id, self.session.salt)
 
 
-def _lasts(call: Call | None) -> bool:
-    """Whether its answer is long in coming and holds nothing of the host's up."""
+def _lasts(call: Call | None) -> bool:  # its answer is long in coming, and holds nothing of the host's up
     return call is not None and (is_listen(call) or (call.own is Own.TASK and call.method == RESULT))

@@ -66,15 +66,27 @@ def test_a_question_that_comes_again_while_the_host_thinks_about_it_is_not_asked
 
 @pytest.mark.parametrize("event_id", ["q", None])
 def test_a_replayed_question_is_answered_from_what_the_host_said(driver: Driver, event_id: str | None) -> None:
-    """Servers replay on one stream what they sent on another."""
-    (number,) = asks(driver.call().stream_up("1"), event_id=None)
-    other = resumed(driver.call("other"))
-    assert not delivered(other.event(event_id, question()))  # while the host thinks about it
+    call = driver.call().stream_up("1", "2")
+    (number,) = asks(call, event_id=None)
+    call.resumed()
+    call.event("2", call.progress(2))
+    assert not delivered(call.event(event_id, question()))  # while the host thinks about it
     answer(driver, number)
-    actions = other.event(event_id and "r", question())
+    actions = call.event(event_id and "r", question())
     assert not delivered(actions)
     (post,) = of(actions, Post)
     assert post.message == {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}}
+
+
+@pytest.mark.parametrize("first", ["q", None])
+@pytest.mark.parametrize("second", ["r", None])
+def test_what_was_accepted_for_one_call_is_not_accepted_for_another_whose_stream_was_resumed(
+    driver: Driver, first: str | None, second: str | None
+) -> None:
+    (number,) = asks(driver.call(cents=5).stream_up("1"), event_id=first)
+    answer(driver, number)
+    (other,) = asks(resumed(driver.call(cents=900)), event_id=second)
+    assert other != number
 
 
 def test_so_is_one_whose_event_says_that_it_is_the_same(driver: Driver) -> None:
@@ -357,3 +369,12 @@ def test_an_answer_to_what_nobody_s_call_has_asked_is_told_to_be_lost() -> None:
     actions = driver.submit({"jsonrpc": "2.0", "id": number, "result": {}})
     assert reports(actions, NotificationLost)
     assert not outcomes(actions)
+
+
+def test_a_question_nested_as_deep_as_it_can_be_read_can_be_told_from_another() -> None:
+    """The parser has more of the stack to itself than whoever looks at what it has read."""
+    params: JSON = {}
+    for _ in range(100_000):
+        params = {"a": params}
+    deep = [asked._digest({"method": method, "params": params}) for method in ("elicitation/create", "ping")]
+    assert deep[0] != deep[1]

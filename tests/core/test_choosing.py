@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, EndSession, Post, TimerKind
+from mcp_client_guard.core.actions import Action, EndSession, Get, Post, TimerKind
 from mcp_client_guard.core.heritage import Heritage, OldSession
 from mcp_client_guard.core.machine import Machine
-from mcp_client_guard.core.model import JSON, Generation
+from mcp_client_guard.core.model import JSON, Generation, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import GenerationChosen, OrphanDropped
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, of, reports
+from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, of, outcomes, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 
 INFO: JSON = {"name": "host", "version": "1"}
@@ -326,3 +326,40 @@ def test_what_belongs_to_the_host_s_own_requests_is_not_held(driver: Driver, tri
     call = driver.request("tools/call", {"name": "look"}, mcp_protocol_version="2026-07-28")
     call.accept()
     assert delivered(call.event(None, note("of its call")))
+
+
+@pytest.mark.parametrize("how", ["cut", "503", "405"])
+def test_a_look_that_fails_leaves_whoever_awaits_its_endpoint_to_be_tried(how: str) -> None:
+    driver = Legacy(generation="auto")
+    asked = probe(driver)
+    driver.sent("initialize").refuse(405)
+    driver.cancel(asked)
+    driver.machine.shared.found = Generation.LEGACY_SSE  # by another connection, meanwhile
+    mine = driver.request("initialize", PARAMS)
+    actions = driver.carrier.cut() if how == "cut" else driver.carrier.refuse(int(how))
+    if how == "405":
+        (post,) = of(actions, Post)
+        assert post.target is None, "what was found is wrong by now"
+        actions = driver.peer(post.stream).answer()
+    else:
+        assert of(actions, Get)
+        driver.serves()
+        actions = driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    assert mine.host_id in [m.get("id") for m in delivered(actions)]
+
+
+def test_a_late_refusal_of_the_trial_touches_no_stream_that_the_host_s_session_has() -> None:
+    driver = Legacy(generation="auto")
+    asked = probe(driver)
+    trial = driver.sent("initialize")
+    driver.cancel(asked)
+    driver.request("initialize", PARAMS)
+    driver.sent("initialize").refuse(405)
+    driver.serves()
+    carrier = driver.carrier.connection
+    assert not of(trial.refuse(405), Get)
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    driver.notify("notifications/initialized")
+    driver.takes(driver.sent("notifications/initialized"))
+    assert outcomes(driver.answers(driver.call())) == [Outcome.COMPLETED]
+    assert driver.carrier.connection == carrier
