@@ -124,6 +124,8 @@ class Connection:
             first_wire_id=1 + block * _WIRE_IDS_EACH,
             salt=guard._salt,
             generation=guard.generation,
+            max_calls=_max_calls(guard._client),
+            spare=_spare(guard._client),
             opens_standalone=_can_spare_one(guard._client),
             ends_session=guard._terminate,
             shared=guard._shared,
@@ -140,8 +142,6 @@ class Connection:
             slot,
             guard.policy.max_idle,
             guard.policy.max_event_size,
-            _max_calls(guard._client),
-            _spare(guard._client),
             guard.policy.deadline_of(None),
             self._tell,
             self._elsewhere,
@@ -244,7 +244,7 @@ class Connection:
             name = call_keys_here.get().get(salt) if message.get("method") == "tools/call" else None
             if guard._listed and "id" in message:
                 tasks.start_soon(guard._mark_listed)
-            await shell.submit(message, headers, name or str(uuid.uuid4()), named=name is not None)
+            shell.submit(message, headers, name or str(uuid.uuid4()), named=name is not None)
 
         return send
 

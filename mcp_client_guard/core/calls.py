@@ -18,7 +18,6 @@ from .ledger import (
     host_token_of,
     meta_of,
 )
-from .listening import METHOD as LISTEN
 from .listening import is_listen
 from .model import JSON, AnswerDrained, Outcome, OutcomeTold, Told
 from .outcomes import deadline_timer
@@ -307,13 +306,6 @@ class Calls(Choosing):
             return
         self._tell_cancelled(call, "call_deadline")
         self._tell_in_doubt(call, "no answer within call_deadline")
-
-    def crowded_out(self, message: JSON) -> None:
-        """No connection of the caller's client became free in time for this request."""
-        why = "no connection of the client became free within call_deadline"
-        if message["method"] == LISTEN:
-            why = "the client has no connection to spare for another subscription"
-        self._deliver(not_executed_answer(message["id"], "wire", why))
 
     def not_saved(self, wire_id: int, reason: str) -> None:
         """The row of this request is not on disk, so nothing of it may leave (L6)."""

@@ -6,7 +6,7 @@ from attrs import define, field
 
 from .actions import Reply
 from .answers import session_lost_answer
-from .calls import Calls
+from .crowding import Crowding
 from .inputs import HookRequested
 from .ledger import NEVER_SENT, Call, Own
 from .model import Outcome
@@ -15,7 +15,7 @@ from .state import SessionState
 
 
 @define(eq=False, repr=False)
-class Hooking(Calls):
+class Hooking(Crowding):
     """What it asks waits for a session, and is sent again where it did not run, as what the host asks; but not
     when it waits no more."""
 

@@ -47,10 +47,10 @@ class SaveFailed:
 
 
 @frozen
-class CrowdedOut:
-    """No connection became free for this request of the host's within its deadline; it was not submitted."""
+class ConnectionFreed:
+    """This exchange is over, and all that was to be told of it was told. Only where the client has a limit."""
 
-    message: JSON
+    connection: int
 
 
 @frozen
@@ -246,7 +246,7 @@ Input = (
     | Drained
     | MessageSubmitted
     | Begun
-    | CrowdedOut
+    | ConnectionFreed
     | Answered
     | BodyReceived
     | ConnectionLost

@@ -14,8 +14,8 @@ from .inputs import (
     Begun,
     BodyReceived,
     CloseRequested,
+    ConnectionFreed,
     ConnectionLost,
-    CrowdedOut,
     Drained,
     EventReceived,
     Forwarded,
@@ -33,10 +33,10 @@ from .inputs import (
     UpgradeAnswered,
 )
 from .ledger import Ledger
-from .listening import METHOD as LISTEN
 from .model import Generation, SessionEnded, assert_never
 from .policy import GuardPolicy
 from .report import StoreFailed
+from .room import Room
 from .session import Session
 from .shared import SharedLedger
 from .state import SessionState
@@ -58,6 +58,10 @@ class Machine:
     salt: str = field(default="", repr=False)
     generation: str = "host"
     """Who chooses it: `auto`, `sessions` or `host`; see `Choosing`. Or `legacy-sse`, chosen."""
+    max_calls: int | None = None
+    """Requests of the host's at once, where its client has a limit."""
+    spare: int = 0
+    """What that leaves for notifications and subscriptions."""
     opens_standalone: bool = True
     """Not where the host's client has too few connections to spare one."""
     ends_session: bool = True
@@ -72,6 +76,8 @@ class Machine:
     """The user has a `reconcile` hook."""
     heritage: Heritage | None = None
     """What a process that died has left."""
+    room: Room | None = field(default=None, init=False)
+    """Where the host's client has a limit."""
     session: Session = field(init=False)
     _clock: Clock = field(factory=Clock, init=False)
     _out: list[Action] = field(factory=list, init=False)
@@ -82,6 +88,8 @@ class Machine:
         self.session = Session(salt=self.salt)
         if self.generation == Generation.LEGACY_SSE.value:
             self.session.generation = Generation.LEGACY_SSE
+        if self.max_calls is not None:
+            self.room = Room(self.max_calls, self.spare, self._out)
         self._calls = Hooking(
             self.policy,
             self.session,
@@ -94,6 +102,7 @@ class Machine:
             self.opens_standalone,
             self.heritage,
             self.generation,
+            room=self.room,
         )
         self._streams = Carrying(self.policy, self.session, self._out, upgrades=self.upgrades)
         self._calls.streams = self._streams
@@ -103,10 +112,6 @@ class Machine:
     def queued(self) -> int:
         """Requests of the host's that are taken and not ordered yet."""
         return self._calls.queued
-
-    def lasts(self, sent: MessageSubmitted) -> bool:
-        """Whether this request would take a connection for as long as the host wants: a subscription."""
-        return sent.message.get("method") == LISTEN and self.session.is_stateless(sent.headers)
 
     @property
     def heirs_open(self) -> int:
@@ -127,6 +132,9 @@ class Machine:
             self._clock.now = now
         for one in told:
             self._decide(one)
+        if self.room is not None:
+            self._calls.let_in(self.room)
+            self.room.handed_over()
         actions = self._out[:]
         self._out.clear()
         return actions
@@ -143,8 +151,8 @@ class Machine:
                 self._calls.submit(told)
             case Begun():
                 self._streams.begun(told)
-            case CrowdedOut():
-                self._calls.crowded_out(told.message)
+            case ConnectionFreed():
+                self._freed(told.connection)
             case Answered():
                 self._streams.answered(told)
             case BodyReceived():
@@ -207,6 +215,10 @@ class Machine:
             self._streams.refresh_due(at)
         else:
             self._calls.refresh_listener(number)
+
+    def _freed(self, connection: int) -> None:
+        if self.room is not None:
+            self.room.freed(connection)
 
     def _save_failed(self, told: SaveFailed) -> None:
         self._out.append(Report(StoreFailed(told.why)))

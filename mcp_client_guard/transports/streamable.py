@@ -38,8 +38,8 @@ from mcp_client_guard.core.inputs import (
     Begun,
     BodyReceived,
     CloseRequested,
+    ConnectionFreed,
     ConnectionLost,
-    CrowdedOut,
     Drained,
     EventReceived,
     IdleElapsed,
@@ -56,7 +56,6 @@ from mcp_client_guard.stores import Claim
 from . import http, retry
 from .exchange import BodyTooLarge, Exchange
 from .inbox import Inbox, Place
-from .room import Room
 from .saving import GROUP, Batch, Saving
 from .sse import EventReader, parse_json
 from .timers import Timers
@@ -89,10 +88,6 @@ class StreamableHttp:
     slot: int
     max_idle: float
     max_event_size: int
-    max_calls: int | None
-    """Requests of the host's at once, where its client has a limit."""
-    spare: int
-    """What that leaves for notifications and subscriptions."""
     call_deadline: float
     on_event: Callable[[Event], None]
     elsewhere: Callable[[Ask | StopAsking | Reply | Forward], None]
@@ -104,34 +99,18 @@ class StreamableHttp:
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
     _saving: Saving = field(init=False)
     _ends: list[EndSession] = field(factory=list, init=False)
-    _room: Room | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._timers = Timers(self._elapsed)
         self._saving = Saving(self.claim, self.slot, self._timers, self.on_event)
         self.inbox.on_drained = self._saving.soon
-        if self.max_calls is not None:
-            self._room = Room(self.max_calls, self.spare, self.call_deadline, self._under_way)
 
     def start(self) -> None:
         self.tasks.start_soon(self._timers.run)
 
-    async def submit(
-        self, message: JSON, headers: Mapping[str, str], call_key: str, *, named: bool = False
-    ) -> None:
-        """The host sent a message. A request waits here, before its row is written, for a free connection."""
-        sent = MessageSubmitted(message, headers, call_key, named)
-        room = self._room if "method" in message and "id" in message else None
-        if room is not None and not await room.take(lasts=self.machine.lasts(sent)):
-            self.feed(CrowdedOut(message))
-            return
-        self.feed(sent)
-
-    def _under_way(self) -> tuple[int, int]:
-        # One that was hung up is free as soon as its task runs.
-        orders = [each.order for each in self._exchanges.values() if not each.scope.cancel_called]
-        lasting = sum(isinstance(order, (Post, Get)) and order.lasts for order in orders)
-        return self.machine.queued + sum(order.for_request for order in orders) - lasting, lasting
+    def submit(self, message: JSON, headers: Mapping[str, str], call_key: str, *, named: bool = False) -> None:
+        """The host sent a message. Never waits: one that does would hold up an answer, or a cancel, behind it."""
+        self.feed(MessageSubmitted(message, headers, call_key, named))
 
     async def close(self) -> None:
         """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""
@@ -292,28 +271,23 @@ class StreamableHttp:
 
     async def _run(self, exchange: Exchange) -> None:
         """One HTTP request, from its delay to the end of its response. Raises nothing."""
-        order = exchange.order
+        connection = exchange.order.connection
         lost: ConnectionLost | None = None
-        if exchange.scope.cancel_called:
-            self._forget(order.connection)
-            return
-        with exchange.scope:
-            try:
-                lost = await self._converse(exchange)
-            except BaseException as error:
-                if not is_theirs(error):
-                    raise
-                lost = exchange.lost(error)
-        self._forget(order.connection)
+        if not exchange.scope.cancel_called:
+            with exchange.scope:
+                try:
+                    lost = await self._converse(exchange)
+                except BaseException as error:
+                    if not is_theirs(error):
+                        raise
+                    lost = exchange.lost(error)
+        self._exchanges.pop(connection, None)
+        self._timers.cancel(connection)
         if lost is not None and not exchange.lingering:
             self._tell_drained()
             self.feed(lost)
-
-    def _forget(self, connection: int) -> None:
-        self._exchanges.pop(connection, None)
-        self._timers.cancel(connection)
-        if self._room is not None:
-            self._room.freed()
+        if self.machine.room is not None:
+            self.feed(ConnectionFreed(connection))
 
     async def _converse(self, exchange: Exchange) -> ConnectionLost:
         order = exchange.order

@@ -29,6 +29,7 @@ from mcp_client_guard.core.inputs import (
     Begun,
     BodyReceived,
     CloseRequested,
+    ConnectionFreed,
     ConnectionLost,
     Drained,
     EventReceived,
@@ -131,11 +132,18 @@ class Driver:
     has_hook: bool = False
     generation: str = "host"
     upgrades: bool = False
+    max_calls: int | None = None
+    spare: int = 0
     _next_id: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.machine = Machine(
-            self.policy, has_hook=self.has_hook, generation=self.generation, upgrades=self.upgrades
+            self.policy,
+            has_hook=self.has_hook,
+            generation=self.generation,
+            upgrades=self.upgrades,
+            max_calls=self.max_calls,
+            spare=self.spare,
         )
 
     def feed(self, told: Input) -> list[Action]:
@@ -316,6 +324,10 @@ class Peer:
     def is_open(self) -> bool:
         """Whether the newest connection is still wanted."""
         return self.connection in self.driver.open
+
+    def free(self) -> list[Action]:
+        """The exchange is over."""
+        return self.driver.feed(ConnectionFreed(self.connection))
 
     def accept(
         self,

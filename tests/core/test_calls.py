@@ -16,7 +16,7 @@ from mcp_client_guard.core.actions import (
     TimerKind,
 )
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CallInDoubt
-from mcp_client_guard.core.inputs import UNREADABLE, CrowdedOut, TimerElapsed
+from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
 from mcp_client_guard.core.model import CallSent, Outcome, SessionEnded
 from mcp_client_guard.core.model import CallSettled as Settled
 from mcp_client_guard.core.policy import GuardPolicy
@@ -547,22 +547,6 @@ def test_a_row_that_fails_after_the_cancel_changes_nothing(driver: Driver) -> No
     actions = call.save_failed()
     assert outcomes(actions) == []
     assert reports(actions, StoreFailed)
-
-
-def test_a_request_that_no_connection_became_free_for_was_not_executed(driver: Driver) -> None:
-    message = {"jsonrpc": "2.0", "id": "h9", "method": "tools/call", "params": {"name": "charge"}}
-    actions = driver.feed(CrowdedOut(message))
-    (answer,) = delivered(actions)
-    assert answer["id"] == "h9"
-    assert (answer["error"]["code"], answer["error"]["data"]["by"]) == (CODE_NOT_EXECUTED, "wire")
-    assert not of(actions, Post)
-    assert not of(actions, Save), "it was never submitted: there is no row"
-
-
-def test_nor_is_there_one_for_another_subscription(driver: Driver) -> None:
-    message = {"jsonrpc": "2.0", "id": "h9", "method": "subscriptions/listen", "params": {}}
-    (answer,) = delivered(driver.feed(CrowdedOut(message)))
-    assert "another subscription" in answer["error"]["message"]
 
 
 def test_a_cancelled_call_that_then_proves_never_written_is_not_sent_again(driver: Driver) -> None:

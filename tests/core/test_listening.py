@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import Action, Post, TimerKind
-from mcp_client_guard.core.inputs import MessageSubmitted, TimerElapsed
+from mcp_client_guard.core.inputs import TimerElapsed
 from mcp_client_guard.core.model import JSON, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import ListenedAgain, OrphanDropped, RefreshSuggested
@@ -98,10 +98,6 @@ def test_it_lasts_and_other_requests_do_not() -> None:
     assert [post.lasts for post in posts] == [True, True]
     driver.request("tools/list", mcp_protocol_version=VERSION)
     assert not of(driver.log, Post)[-1].lasts
-    for version, lasts in ((VERSION, True), ("2025-11-25", False)):
-        headers = {"mcp-protocol-version": version}
-        assert driver.machine.lasts(MessageSubmitted({"method": "subscriptions/listen"}, headers)) is lasts
-        assert not driver.machine.lasts(MessageSubmitted({"method": "tools/list"}, headers))
 
 
 def test_it_is_told_what_the_server_no_longer_honours() -> None:

@@ -127,6 +127,47 @@ async def test_a_request_for_which_no_connection_becomes_free_in_time_was_not_ex
             assert len(server.sent("POST", "tools/call")) == 1
 
 
+@pytest.mark.parametrize("then", ["answer", "cancel"])
+async def test_a_host_that_writes_from_one_task_waits_for_no_connection(then: str) -> None:
+    """What frees the connection of a call is written behind a request that waits for it."""
+    heard = anyio.Event()
+
+    async def call(request: Request, reply: Reply) -> None:
+        if request.json["params"]["name"] == "ask":
+            await reply.open_sse()
+            await reply.event({"jsonrpc": "2.0", "id": 77, "method": "elicitation/create", "params": {}})
+            await heard.wait()
+            await reply.event(tool_result(request.rpc_id, "asked"))
+            await reply.finish()
+        else:
+            await reply.json(tool_result(request.rpc_id, "done"))
+
+    async def notify(request: Request, reply: Reply) -> None:
+        if request.rpc_method in (None, "notifications/cancelled"):
+            heard.set()
+        await reply.status(202)
+
+    def calls(name: str) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": name, "method": "tools/call", "params": {"name": name}}
+
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=5)) as client:
+        async with plainly(ScriptedMcp(call=call, notify=notify), http_client=client) as (server, host):
+            await host.write.send(calls("ask"))
+            await host.until(lambda: any(m.get("method") == "elicitation/create" for m in host.messages))
+            question = next(m for m in host.messages if m.get("method") == "elicitation/create")
+            await host.write.send(calls("other"))
+            await host.write.send(calls("dropped"))
+            await host.notify("notifications/cancelled", requestId="dropped")
+            if then == "answer":
+                await host.write.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}})
+            else:
+                await host.notify("notifications/cancelled", requestId="ask")
+            await host.until(lambda: host.answers_to("other"))
+            assert len(host.answers_to("ask")) == (then == "answer")
+            sent = [request.json["params"]["name"] for request in server.sent("POST", "tools/call")]
+            assert sent == ["ask", "other"], "what was cancelled while it waited never left"
+
+
 @pytest.mark.parametrize(("most", "tasks"), [(5, 1), (10, 6)])
 @pytest.mark.parametrize("status", ["working", "input_required"])
 async def test_open_tasks_of_an_earlier_process_leave_the_connections_to_the_host(
