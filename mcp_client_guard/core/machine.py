@@ -104,7 +104,7 @@ class Machine:
             self.generation,
             room=self.room,
         )
-        self._streams = Carrying(self.policy, self.session, self._out, upgrades=self.upgrades)
+        self._streams = Carrying(self.policy, self.session, self._out, upgrades=self.upgrades, room=self.room)
         self._calls.streams = self._streams
         self._streams.calls = self._calls
 
@@ -133,6 +133,7 @@ class Machine:
         for one in told:
             self._decide(one)
         if self.room is not None:
+            self._streams.post_waiting(self.room)
             self._calls.let_in(self.room)
             self.room.handed_over()
         actions = self._out[:]

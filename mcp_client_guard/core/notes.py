@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
-from attrs import define
+from collections import deque
+from collections.abc import Mapping
+
+from attrs import define, field, frozen
 
 from .actions import Hangup, Report
 from .closing import Closing
 from .inputs import ConnectionLost, Refused
+from .model import JSON
 from .report import NotificationLost
+from .room import MOST_WAITING, Room
 from .state import StreamStep
 from .stream import Stream
+
+
+@frozen
+class Waiting:
+    """A notification for which there is no connection yet."""
+
+    number: int
+    method: str
+    message: JSON
+    headers: Mapping[str, str] = field(repr=False)
+    incarnation: int
 
 
 @define(eq=False, repr=False)
 class Notes(Closing):
     """Posts them again where that can do no harm."""
+
+    room: Room | None = field(default=None, kw_only=True)
+    """Where the host's client has a limit: a server that is slow to take notifications must not use that up."""
+    _waiting: deque[Waiting] = field(factory=deque, init=False)
+
+    def post_note(self, number: int, method: str, message: JSON, headers: Mapping[str, str]) -> int:
+        if self.room is None or self.room.has_for_note(message.get("method")):
+            return super().post_note(number, method, message, headers)
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(Waiting(number, method, message, headers, self.session.incarnation))
+        else:
+            self.out.append(Report(NotificationLost(method, "too many wait for a connection of the client")))
+        return number
+
+    def post_waiting(self, room: Room) -> None:
+        """Connections may have become free."""
+        while self._waiting and room.has_for_note(self._waiting[0].method):
+            note = self._waiting.popleft()
+            is_gone = note.incarnation != self.session.incarnation or self.calls.is_lost
+            if is_gone and not self.session.is_stateless(note.headers):
+                self.out.append(Report(NotificationLost(note.method, "its session is gone")))
+            else:
+                super().post_note(note.number, note.method, note.message, note.headers)
+
+    def close(self) -> None:
+        self._waiting.clear()
+        super().close()
 
     def _note_taken(self, stream: Stream) -> None:
         self._finish(stream, linger=True)

@@ -13,7 +13,11 @@ from attrs import define, field
 from .actions import Action, Get, Hangup, Post
 
 MOST_WAITING = 10_000
-"""Requests that wait for a connection; the next is refused."""
+"""Requests, or notifications, that wait for a connection; the next is refused."""
+_KEPT = 2
+"""Of the connections beside the calls, not for notifications: for the standalone stream, and for an answer."""
+_NEVER_WAITS = (None, "notifications/initialized")
+"""The method of an answer to the server, and of what the requests of a new session wait for."""
 
 
 class Use(Enum):
@@ -21,6 +25,7 @@ class Use(Enum):
 
     REQUEST = auto()
     LASTING = auto()
+    NOTE = auto()
 
 
 @define(eq=False, repr=False)
@@ -53,6 +58,9 @@ class Room:
         """By streams that last; the last connection is never taken for one of these."""
         return self._used()[Use.LASTING] >= self.spare + self.calls - 1
 
+    def has_for_note(self, method: str | None) -> bool:
+        return method in _NEVER_WAITS or self._used()[Use.NOTE] < max(1, self.spare - _KEPT)
+
     def freed(self, connection: int) -> None:
         """This exchange is over."""
         self._taken.pop(connection, None)
@@ -80,4 +88,7 @@ class Room:
 def _use_of(order: Post | Get) -> Use | None:
     if order.lasts:
         return Use.LASTING
-    return Use.REQUEST if order.for_request else None
+    if order.for_request:
+        return Use.REQUEST
+    is_note = isinstance(order, Post) and order.message.get("method") not in _NEVER_WAITS
+    return Use.NOTE if is_note else None
