@@ -431,7 +431,7 @@ async def test_what_waits_for_an_initialize_that_never_succeeds_is_told_that_not
         jobs = [lambda n=n: host.call("charge", n=n) for n in range(5)]
         for got in await run_together(*jobs):
             assert (got.code, got.data["outcome"]) == (CODE_SESSION_LOST, "not_executed")
-        assert initializes(server) == 1 + 5, "reinitialize_limit"
+        assert initializes(server) == 1 + 10, "max_attempts"
     assert not mcp.ran
 
 
