@@ -280,10 +280,10 @@ async def test_what_the_socket_repeats_is_not_delivered_twice() -> None:
     [
         lambda s, r, e: s.event(e.event_id, told(99)),
         lambda s, r, e: s.event("never-issued", e.message),
-        lambda s, r, e: s.event("a-priming-event"),
+        lambda s, r, e: s.event(e.event_id),
         lambda s, r, e: s.event("new", told(99)),
     ],
-    ids=["other content", "other ID", "priming", "new"],
+    ids=["other content", "other ID", "empty", "new"],
 )
 async def test_a_wrong_first_frame_is_reported_and_nothing_of_it_delivered(play: Any) -> None:
     async def wrong(socket: ServedSocket, reader: Reader) -> None:
@@ -302,6 +302,20 @@ async def test_a_wrong_first_frame_is_reported_and_nothing_of_it_delivered(play:
         await scene.heard(1, 2, 3)
         assert scene.host.grades[0] == "broken"
         assert {*scene.host.grades[1:]} == {"proven"}
+
+
+async def test_a_frame_that_carries_nothing_may_stand_before_the_witness() -> None:
+    async def primed(socket: ServedSocket, reader: Reader) -> None:
+        await socket.event("a-priming-event")
+        await scene.server.upgrade.follow(socket, reader)
+
+    async with playing(on_socket=primed) as scene:
+        scene.emit(1)
+        await scene.upgraded()
+        scene.emit(2, 3)
+        await scene.heard(1, 2, 3)
+        assert scene.host.grades == ["proven"]
+        assert not scene.host.of(Discontinuity)
 
 
 @pytest.mark.parametrize("how", [How.FIN, How.RST])
