@@ -317,7 +317,8 @@ def test_it_runs_in_a_process_of_its_own_and_tells_what_it_executed() -> None:
 
 async def test_a_lie_may_be_given_by_its_word_and_what_is_none_is_refused() -> None:
     word: Any = "empty-replay"
-    assert EventLogServer(lie=word).lie is Lie.EMPTY_REPLAY
+    async with EventLogServer(lie=word) as server:
+        assert server.lie is Lie.EMPTY_REPLAY
     word = "no-such-lie"
     with pytest.raises(ValueError, match=word):
         EventLogServer(lie=word)
