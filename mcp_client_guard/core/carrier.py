@@ -105,8 +105,6 @@ class Carrying(Aside):
             if not self._still_awaiting():
                 self.look_no_more()
                 return
-        if self._streams.get(STANDALONE) is not stream:
-            return  # another was opened meanwhile
         stream.attempts += 1
         retry_after = (refusal and refusal.retry_after) or 0.0
         final = final or retry_after > LONGEST_RETRY_AFTER

@@ -363,3 +363,17 @@ def test_a_late_refusal_of_the_trial_touches_no_stream_that_the_host_s_session_h
     driver.takes(driver.sent("notifications/initialized"))
     assert outcomes(driver.answers(driver.call())) == [Outcome.COMPLETED]
     assert driver.carrier.connection == carrier
+
+
+def test_a_trial_that_is_over_takes_no_stream_from_whoever_awaits_its_endpoint() -> None:
+    driver = Legacy(generation="auto")
+    asked = probe(driver)
+    trial = driver.sent("initialize")
+    trial.refuse(405)
+    driver.cancel(asked)
+    driver.machine.shared.found = Generation.LEGACY_SSE
+    mine = driver.request("initialize", PARAMS)
+    driver.elapse(TimerKind.DEADLINE, trial.stream)
+    driver.serves()
+    actions = driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    assert mine.host_id in [m.get("id") for m in delivered(actions)]
