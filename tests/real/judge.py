@@ -199,6 +199,8 @@ class Run:
     def _needless(self, call: Call, proxy: CuttingProxy) -> list[str]:
         """Of a legacy session: its answer had come, or the stream stood on which it was to come."""
         assert call.doubt is not None
+        if call.doubt.method != "tools/call":
+            return []  # SDKs list the tools before they give a first result to their host: that was cut as often
         wire_ids = [exchange.request.rpc_id for exchange in proxy.exchanges if call.is_mine(exchange)]
         messages = [event.message for exchange in proxy.exchanges for event in exchange.delivered if event.message]
         if any("method" not in message and message.get("id") in wire_ids for message in messages):
