@@ -128,8 +128,10 @@ class Repeats(Outcomes):
             self._answer_repeat(call, newest)
             return True
         alike = self.shared.in_flight(call.digest)
-        other_name = [c for c in alike if call.named and self.shared.is_named(c)]
-        joinable = [c for c in alike if c not in other_name and self._may_be_repeated(c)]
+        # Many may be alike and in flight at once, each of which looks at all the others: mostly there is nothing.
+        joinable = [c for c in alike if (c.troubled or c.left or c.own is Own.HEIR) and self._may_be_repeated(c)]
+        if call.named:
+            joinable = [c for c in joinable if not self.shared.is_named(c)]
         if not joinable or self.policy.resend_of(call.tool) == "always":
             return False
         self._join(call, joinable[0])
