@@ -6,6 +6,7 @@ It has the shape that the shell needs of any client, and httpx's defaults. What 
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 IDLE_CONNECTION_SECONDS = 2.0
 """uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
+
+_IDLE_CONNECTIONS = 20
+"""Kept open, as httpx does: the pool goes through all of them for each request."""
 
 ERRORS = (
     httpcore.NetworkError,
@@ -106,7 +110,7 @@ class PoolClient:
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=tls(),
             max_connections=None,
-            max_keepalive_connections=None,
+            max_keepalive_connections=_IDLE_CONNECTIONS,
             keepalive_expiry=IDLE_CONNECTION_SECONDS,
             socket_options=_keepalive(),
             network_backend=_Network(),
@@ -211,6 +215,7 @@ class _OnePiece(httpcore.AsyncNetworkStream):
         self._stream = stream
         self._held = b""
         self._may_hold_more = False
+        self._socket = stream.get_extra_info("socket")
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._held += buffer
@@ -235,9 +240,21 @@ class _OnePiece(httpcore.AsyncNetworkStream):
         return _OnePiece(await self._stream.start_tls(*args, **options))
 
     def get_extra_info(self, info: str) -> Any:
-        if info == "is_readable" and self._may_hold_more:  # anyio keeps what is more than was asked for
-            return True
-        return self._stream.get_extra_info(info)
+        if info != "is_readable":
+            return self._stream.get_extra_info(info)
+        return self._may_hold_more or _is_readable(self._socket)  # anyio keeps what is more than was asked for
+
+
+def _is_readable(sock: socket.socket) -> bool:
+    """Whether something has come, the end of the connection too. Asked of each idle connection for each request:
+    to find the socket anew takes anyio longer than to look at it."""
+    if sock.fileno() < 0:
+        return True
+    if not hasattr(select, "poll"):  # pragma: no cover - Windows
+        return bool(select.select([sock], [], [], 0)[0])
+    looking = select.poll()
+    looking.register(sock, select.POLLIN)
+    return bool(looking.poll(0))
 
 
 @cache
