@@ -191,13 +191,16 @@ class Calls(Choosing):
         if question is None:
             self.out.append(Report(NotificationLost("response", "nobody asked")))
             return
-        if question.incarnation != self.session.incarnation:
+        if question.incarnation != self.session.incarnation or self.is_lost:
             self.asked_in_vain(self.ledger.owing(question.stream), "response")
             return
         # On disk before it leaves: a process that dies between the two must not have the host asked again.
         self.out.append(Save((self.asked.record_of(question),), durable=True))
         self.streams.asked_no_more(question.number)
-        self._post_note(MessageSubmitted({**sent.message, "id": question.request_id}, sent.headers), "response")
+        answer = MessageSubmitted({**sent.message, "id": question.request_id}, sent.headers)
+        number = self._post_note(answer, "response")
+        assert number is not None
+        self.streams.note_answers(number, question.stream)
 
     def _cancel(self, sent: MessageSubmitted) -> None:
         params = sent.message.get("params")

@@ -86,7 +86,7 @@ class Moves(Recovery):
         found by an `initialize` beside this session. An error by POST is of a server that reads posts."""
         says_so = refusal is not None and may_be_legacy(refusal.status, refusal.body) and not code_of(refusal.body)
         is_live = self.session.state is SessionState.LIVE and not self.is_legacy
-        if says_so and is_live and self.streams.brought_endpoint and self._may_open():
+        if says_so and is_live and self.streams.brought_endpoint and self._may_look():
             self._suspicion = "one of its streams has brought an endpoint, and a ping was refused"
             self._open_another()
 

@@ -73,6 +73,7 @@ class Notes(Closing):
         present = stream.incarnation == self.session.incarnation
         if told.status == 404 and present and stream.named_session:
             self.calls.lose_session("HTTP 404")
+            self._answered_in_vain(stream)
         self.calls.confirmed(stream.number)
 
     def _note_lost(self, stream: Stream, told: ConnectionLost) -> None:
@@ -92,4 +93,13 @@ class Notes(Closing):
     def _note_given_up(self, stream: Stream, why: str) -> None:
         self.out.append(Report(NotificationLost(stream.method, why)))
         self._finish(stream)
+        self._answered_in_vain(stream)
         self.calls.confirmed(stream.number)
+
+    def note_answers(self, number: int, asked_on: int | None) -> None:
+        """This note, which never waits, is the host's answer to what the server has asked on that stream."""
+        self._streams[number].answers = asked_on
+
+    def _answered_in_vain(self, stream: Stream) -> None:
+        if stream.answers is not None:
+            self.calls.waits_in_vain(self.calls.ledger.owing(stream.answers))

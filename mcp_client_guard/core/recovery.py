@@ -30,6 +30,8 @@ class Recovery(Suspecting):
     _initializing: Call | None = field(default=None, init=False)
     _opened_lately: int = field(default=0, init=False)
     """Sessions, within a minute, in place of lost ones; and what will not be otherwise if it is tried again."""
+    _looks_lately: int = field(default=0, init=False)
+    """Sessions tried, within a minute, beside one that was only suspected."""
     _attempts: int = field(default=0, init=False)
     """To open a session, in a row, of which none became live."""
     _is_leaving: bool = field(default=False, init=False)
@@ -81,16 +83,23 @@ class Recovery(Suspecting):
 
     def _open_another(self) -> None:
         if self._suspicion is not None:
-            self._spend()
+            self._begin_minute()
+            self._looks_lately += 1
         params = self.session.initialize_params
         assert params is not None
         self.session.move(SessionStep.REINITIALIZE_SENT)
         self._initializing = self._send_own(Own.INITIALIZE, "initialize", params, delay=Delay(self._attempts))
 
+    def _may_look(self) -> bool:
+        return self._may_open() and self._looks_lately < self.policy.reinitialize_limit
+
     def _spend(self) -> None:
-        if not self._opened_lately:
-            self.out.append(SetTimer(_BUDGET, _BUDGET_SECONDS))
+        self._begin_minute()
         self._opened_lately += 1
+
+    def _begin_minute(self) -> None:
+        if not (self._opened_lately or self._looks_lately):
+            self.out.append(SetTimer(_BUDGET, _BUDGET_SECONDS))
 
     def stop_opening(self) -> None:
         """The host opens a session itself."""
@@ -104,11 +113,11 @@ class Recovery(Suspecting):
 
     def budget_refilled(self) -> None:
         """A minute is over since the first of the sessions that were opened in place of lost ones."""
-        self._opened_lately = 0
+        self._opened_lately = self._looks_lately = 0
 
     def reconnect(self) -> None:
         """The user wants it tried now: a session that could not be opened, and whether the present one answers."""
-        self._opened_lately = self._attempts = 0
+        self._opened_lately = self._looks_lately = self._attempts = 0
         self._reinitialize()
         self.probe()
 
@@ -122,8 +131,7 @@ class Recovery(Suspecting):
         if self._suspicion is not None:
             self._end_session(self._suspicion)
             self.streams.leave_session(stream)
-        else:
-            self._spend()
+        self._spend()
         self._suspicion, self._is_restore = None, True
         self._differences = differences(self.session.initialize_result, result)
         self.opened(self.streams.of(call) or stream, call.params, result)

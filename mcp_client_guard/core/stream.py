@@ -129,6 +129,8 @@ class Stream:
     """What came on the present connection is a legacy stream: the server may know the session no more."""
     looks: int = 0
     """Connections lost since the answer to its request came on another stream."""
+    answers: int | None = None
+    """A note: on which stream the server has asked for what it carries."""
     limited: bool = False
     """Nobody waits for it: its present connection has a time."""
     accepted: bool = False

@@ -29,6 +29,8 @@ class Suspecting(Detecting):
     """Refused in a way that may mean a lost session: a ping decides."""
     _drew: Refusal | None = field(default=None, init=False)
     """The same, of what nobody waits for: a GET, a question about a task."""
+    _drew_alike: bool = field(default=False, init=False)
+    """The ping drew the same as that: a session that is opened for it is compared."""
     _ping: Call | None = field(default=None, init=False)
     """Under the present session."""
     _comparison: Call | None = field(default=None, init=False)
@@ -122,6 +124,8 @@ class Suspecting(Detecting):
 
     def probe(self, drew: Refusal | None = None) -> None:
         """Ask whether the session still answers; one ping at a time. `drew`: what has made us ask."""
+        if drew is not None and rule_on(drew.status, drew.body, session_sent=True).session is SessionWord.ALIVE:
+            return
         self._drew = drew or self._drew
         if self._ping is None and self._comparison is None and self.session.state is _S.LIVE:
             self._ping = self._send_ping()
@@ -134,8 +138,9 @@ class Suspecting(Detecting):
         return self._send_own(Own.PING, "tools/list" if lists else "ping", {}, delay=delay)
 
     def _restore(self) -> None:
-        if self._suspects:
+        if self._suspects or self._drew_alike:
             self._comparison, self._may_compare_again = self._send_ping(), True
+        self._drew_alike = False
         super()._restore()
 
     def _compared(self, refusal: Refusal | None, *, answered: bool) -> None:
@@ -167,12 +172,13 @@ class Suspecting(Detecting):
     def _ping_over(self, refusal: Refusal | None, answered: bool) -> None:
         self._ping = None
         if self.session.state is _S.LIVE:
-            self._last_word = refusal if self._may_open() else None
+            self._last_word = refusal if self._may_look() else None
             self._last_word_of = self.session.incarnation
             self._suspects = self._alike()
             reasons = [suspect.reason for suspect in self._suspects]
             drew, self._drew = self._drew, None
-            if drew is not None and self._last_word is not None and self._last_word.is_like(drew):
+            self._drew_alike = drew is not None and self._last_word is not None and self._last_word.is_like(drew)
+            if drew is not None and self._drew_alike:
                 reasons.append(f"HTTP {drew.status}")
             if reasons:
                 why = f"a ping drew the same refusal ({reasons[0]})"
@@ -249,8 +255,8 @@ class Suspecting(Detecting):
         ...
 
     @abstractmethod
-    def _may_open(self) -> bool:
-        """Whether another session may be opened yet."""
+    def _may_look(self) -> bool:
+        """Whether another session may be tried yet beside this one."""
         ...
 
     @abstractmethod

@@ -73,8 +73,15 @@ class TakeOver(OwnRequests):
     def _offer_session(self, sent: MessageSubmitted) -> bool:
         """Whether the host's `initialize` waits for what the server says to the old session."""
         self.is_initialized = False
-        if self._offer is not None:
-            self._not_adopted("the host initialized once more")
+        older, same = self._offer, (sent.message.get("params") or {}) == self.session.initialize_params
+        if older is not None:
+            if older.message["id"] != sent.message["id"]:
+                why = "the host opened another session"
+                self._deliver(not_executed_answer(older.message["id"], "wire", why))
+            self._offer = sent
+            if same:
+                return True
+            self._abandon_offer("the host's initialize has other parameters")
         heritage, self.heritage = self.heritage, None
         if heritage is None:
             return False
@@ -218,10 +225,14 @@ class TakeOver(OwnRequests):
         return [call for call in self._heirs if call.in_flight and call.wire_id not in self._tasks]
 
     def _not_adopted(self, reason: str) -> None:
+        self.submit(self._abandon_offer(reason))
+
+    def _abandon_offer(self, reason: str) -> MessageSubmitted:
+        """The old session is not used. Returns the host's `initialize`, which is to open another."""
         sent, self._offer, self._offered = self._offer, None, None
         assert sent is not None
         self._abandon(reason)
-        self.submit(sent)
+        return sent
 
     def lose_session(self, reason: str, *, by_word: bool = False) -> None:
         if self.session.state is SessionState.PROVING:

@@ -75,8 +75,12 @@ class Taking(TakeOver):
         return _DELIVERED
 
     def asked_in_vain(self, call: Call | None, method: str) -> None:
-        """The host's answer could not be sent: whatever asked waits for what nobody will say."""
+        """The host's answer cannot be sent."""
         self.out.append(Report(NotificationLost(method, "the session that asked is gone")))
+        self.waits_in_vain(call)
+
+    def waits_in_vain(self, call: Call | None) -> None:
+        """The server waits for what the host has said, and will not get it."""
         if call is not None:
             self.streams.cancel(call)  # a late answer may come, but not for ever
             self.in_doubt(call, "the server asked for something in a session that is gone", again=False)

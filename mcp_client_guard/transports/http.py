@@ -34,7 +34,7 @@ _DEEPEST_CAUSE = 8
 _MOST_WORDS = 200
 _NOT_SHOWN = "an address that is not shown"
 _UNAUTHORIZED = frozenset({401, 403})
-_NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
+_NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
 
 
 class Response(Protocol):
@@ -145,12 +145,19 @@ class Sent:
     any: bool = False
     is_post: bool = False
     _unanswered: bool = False
+    _is_tunnel: bool = False
+    """What is under way is not this request: a proxy is asked for a tunnel to send it through."""
 
     async def trace(self, name: str, info: Any) -> None:
         if name.endswith("send_request_headers.started"):
+            self._is_tunnel = _opens_tunnel(info)
+            if self._is_tunnel:
+                return
             if self.is_post and self._unanswered:
                 raise SecondSending("the HTTP client would have sent this request twice")
             self.any = self._unanswered = True
+        elif self._is_tunnel:
+            return
         elif name.endswith("receive_response_headers.complete"):
             self._unanswered = False
             with suppress(Exception):  # an auth flow goes on from a refusal by which nothing has run
@@ -227,8 +234,13 @@ class Endpoint:
     url: str
     tells_when_begun: bool = False
     """Whether the client is known to trace: then `begun` is called when the first byte may leave, not before."""
+    _logs: bool = field(init=False)
+    """It is a client of httpx's that the user has not chosen: it would log the URL, which may hold a key."""
     _parsed: tuple[str, Any] | None = field(default=None, init=False)
     """The last URL, and the same in the client's own class."""
+
+    def __attrs_post_init__(self) -> None:
+        self._logs = self.tells_when_begun and not isinstance(self.client, PoolClient)
 
     @asynccontextmanager
     async def request(
@@ -265,7 +277,7 @@ class Endpoint:
             seen.any = False  # what a redirect answered has not run
             if target is wanted:
                 self._parsed = (wanted, request.url)
-            with nullcontext() if url is None else unlogged():
+            with unlogged() if url is not None or self._logs else nullcontext():
                 response = await self._send(request)
             try:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}
@@ -306,10 +318,16 @@ def _refusal_in(error: BaseException | None, request: Any) -> Response | None:
 
 def _tracing(begun: Callable[[], None]) -> Callable[[str, Any], Awaitable[None]]:
     async def trace(name: str, info: Any) -> None:
-        if name.endswith("send_request_headers.started"):
+        if name.endswith("send_request_headers.started") and not _opens_tunnel(info):
             begun()
 
     return trace
+
+
+def _opens_tunnel(info: Any) -> bool:
+    """Whether the request that is traced is the `CONNECT` to a proxy, before anything of ours can leave."""
+    method = getattr(info.get("request"), "method", None) if isinstance(info, dict) else None
+    return method in (b"CONNECT", "CONNECT")
 
 
 def _same_origin_redirect(answer: Answer, method: str) -> Any | None:

@@ -220,7 +220,9 @@ class StreamableHttp:
         """Whether it measures what the server sends on a stream that is not read, since the host is behind."""
         if timer.kind is TimerKind.DEADLINE:
             return False
-        return any(each.paused and each.order.stream == timer.stream for each in self._exchanges.values())
+        # An answer may come on any stream.
+        anywhere = timer.kind is TimerKind.ANSWER
+        return any(e.paused and (anywhere or e.order.stream == timer.stream) for e in self._exchanges.values())
 
     def _check_idle(self, connection: int, now: float) -> None:
         exchange = self._exchanges.get(connection)

@@ -10,6 +10,7 @@ from mcp_client_guard.core import asked
 from mcp_client_guard.core.actions import Action, Post, Save
 from mcp_client_guard.core.asked import Asked
 from mcp_client_guard.core.model import JSON, CursorMoved, Outcome, ServerAnswered
+from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import NotificationLost
 from mcp_client_guard.core.stream import Stream, StreamKind
 from mcp_client_guard.core.trail import Trail
@@ -378,3 +379,28 @@ def test_a_question_nested_as_deep_as_it_can_be_read_can_be_told_from_another() 
         params = {"a": params}
     deep = [asked._digest({"method": method, "params": params}) for method in ("elicitation/create", "ping")]
     assert deep[0] != deep[1]
+
+
+def test_an_answer_that_is_given_while_the_session_is_replaced_leaves_no_call_waiting() -> None:
+    driver = Driver().opened()
+    call = driver.call()
+    call.accept()
+    number = delivered(driver.ask(call))[0]["id"]
+    driver.request("prompts/list").refuse(404)
+    actions = driver.submit({"jsonrpc": "2.0", "id": number, "result": {}})
+    assert reports(actions, NotificationLost)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+
+
+@pytest.mark.parametrize("how", ["404", "never sent", "400"])
+def test_nor_does_one_whose_post_fails_for_good(how: str) -> None:
+    """A server that refuses it alone may have stopped waiting, and answer the call yet."""
+    driver = Driver(GuardPolicy(max_attempts=1)).opened()
+    call = driver.call()
+    call.accept()
+    number = delivered(driver.ask(call))[0]["id"]
+    (post,) = of(driver.submit({"jsonrpc": "2.0", "id": number, "result": {}}), Post)
+    peer = driver.peer(post.stream)
+    actions = peer.not_written() + peer.not_written() if how == "never sent" else peer.refuse(int(how))
+    assert [told.method for told in reports(actions, NotificationLost)] == ["response"]
+    assert outcomes(actions) == ([] if how == "400" else [Outcome.IN_DOUBT])

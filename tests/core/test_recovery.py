@@ -973,3 +973,19 @@ def test_what_would_be_refused_again_is_not_tried_for_ever(driver: Driver) -> No
         driver.sent("initialize").answer_error(-32603)
     assert methods(driver.log).count("initialize") == 1 + 5
     assert not posted(driver.call("again").actions)
+
+
+def test_looks_beside_a_session_that_is_kept_do_not_use_up_what_a_lost_one_needs() -> None:
+    """A restart behind a proxy: 502 for two seconds, in which a busy host asks on; then the session is gone."""
+    driver = Driver().opened()
+    for n in range(8):
+        driver.call(n=n).refuse(502)
+        driver.sent("ping").refuse(502)
+        if driver.is_waited_for("initialize"):
+            driver.sent("initialize").refuse(502)
+        assert state(driver) is SessionState.LIVE
+    assert methods(driver.log).count("initialize") == 1 + 5, "they have their own bound"
+    call = driver.call(n=9)
+    assert methods(call.refuse(404)) == ["initialize"]
+    driver.reinitialized()
+    assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]

@@ -555,16 +555,31 @@ def test_other_parameters_abandon_the_session_without_asking() -> None:
     assert outcomes(sent.actions) == [Outcome.IN_DOUBT]
 
 
-def test_a_host_that_initializes_twice_gets_a_session_of_its_own() -> None:
+def test_a_host_that_initializes_twice_gets_the_old_session_by_the_second() -> None:
     one = opened()
     two, first = offered(one.process.killed())
     second = two.request("initialize", PARAMS)
+    assert [m["id"] for m in delivered(second.actions)] == [first.host_id]
+    assert not of(second.actions, Post)
+    assert [m["id"] for m in delivered(two.sent("ping").answer({}))] == [second.host_id]
+    assert two.machine.session.session_id == SESSION
+
+
+def test_so_it_does_where_it_uses_the_same_id_again() -> None:
+    two, first = offered(opened().process.killed())
+    second = two.submit({"jsonrpc": "2.0", "id": first.host_id, "method": "initialize", "params": PARAMS})
+    assert not delivered(second)
+    assert [m["id"] for m in delivered(two.sent("ping").answer({}))] == [first.host_id]
+
+
+def test_a_host_that_initializes_otherwise_meanwhile_gets_one_session_of_its_own() -> None:
+    two, first = offered(opened().process.killed())
+    second = two.request("initialize", {**PARAMS, "capabilities": {"roots": {}}})
+    assert [m["id"] for m in delivered(second.actions)] == [first.host_id]
     assert records(second.actions, SessionEnded)
-    two.sent("ping").answer({})
     finish_opening(two)
     assert two.machine.session.state is SessionState.LIVE
-    assert second.host_id in {m["id"] for m in delivered(two.log)}
-    assert first.host_id != second.host_id
+    assert [p.message["method"] for p in of(two.log, Post)].count("initialize") == 1
 
 
 def test_a_host_that_leaves_before_anything_is_decided_leaves_all_as_it_was() -> None:

@@ -756,3 +756,28 @@ def test_a_session_that_died_is_found_by_a_question_about_a_task() -> None:
     two.sent("ping").refuse(400)
     two.reinitialized()
     assert two.is_waited_for("tasks/get")
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, None), (404, -32601), (413, None)])
+def test_what_says_nothing_of_a_session_costs_none_whoever_draws_it(status: int, code: int | None) -> None:
+    body = None if code is None else error(code)
+    _, asked = heir(OLD)
+    assert not [p for p in of(asked.refuse(status, body), Post) if p.message["method"] == "ping"]
+
+
+def test_a_server_that_refuses_every_ping_loses_one_session_by_a_question_of_ours_and_no_more() -> None:
+    two, asked = heir(OLD)
+    for _ in range(3):
+        asked.refuse(400)
+        if two.is_waited_for("ping"):
+            two.sent("ping").refuse(400)
+        else:
+            two.sent("tools/list").answer({"tools": []})
+        if two.is_waited_for("initialize"):
+            two.sent("initialize").answer(RESULT, session_id="session-two")
+            two.sent("notifications/initialized").accept(status=202, events=False)
+            two.sent("ping").refuse(400)  # the new one says the same
+        if not two.is_waited_for("tasks/get"):
+            two.elapse(TimerKind.PACE)
+        asked = two.sent("tasks/get")
+    assert [p.message["method"] for p in of(two.log, Post)].count("initialize") == 1

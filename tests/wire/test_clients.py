@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -427,3 +428,34 @@ async def test_a_stalled_call_through_the_adapter_ends_with_its_context() -> Non
                     with anyio.move_on_after(0.05):
                         await session.call_tool("charge", {})
             await server.until(lambda: not server.open_connections)
+
+
+@pytest.mark.parametrize("status", ["503 Unavailable", "407 Proxy Authentication Required"])
+@pytest.mark.parametrize("whose", ["ours", "the caller's"])
+async def test_what_a_proxy_gave_no_tunnel_has_not_run(
+    whose: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `CONNECT` is no request of ours: not one byte of that can have left."""
+    asked = 0
+
+    async def refuse(stream: Any) -> None:
+        nonlocal asked
+        async with stream:
+            asked += (await stream.receive()).startswith(b"CONNECT ")
+            await stream.send(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % status.encode())
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, AsyncExitStack() as stack:
+        proxy = f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}"
+        options: dict[str, Any] = {"policy": GuardPolicy(max_attempts=1)}
+        if whose == "ours":
+            monkeypatch.setenv("HTTPS_PROXY", proxy)
+        else:
+            options["http_client"] = await stack.enter_async_context(httpx.AsyncClient(proxy=proxy))
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        tasks.start_soon(listener.serve, refuse)
+        with anyio.fail_after(LIMIT):
+            async with plain_host("https://nowhere.example/mcp", start=False, **options) as host:
+                got = await host.call()
+        tasks.cancel_scope.cancel()
+    assert (got.code, got.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+    assert asked == 2, "it is tried again"

@@ -263,3 +263,18 @@ async def test_a_caller_is_told_why_nothing_could_be_sent() -> None:
         async with plain_host(f"http://127.0.0.1:{port}/mcp", start=False, policy=policy) as host:
             got = await host.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
     assert got["error"]["message"].startswith("The request was not executed: ConnectError: ")
+
+
+@pytest.mark.parametrize("where", ["user", "query"])
+async def test_no_url_is_logged_by_a_client_that_nobody_chose(
+    where: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """httpx logs it at INFO: with a proxy, or a password in the URL, the guard itself has chosen httpx."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    caplog.set_level(logging.INFO)
+    async with FakeServer(ScriptedMcp()) as server:
+        url = server.url.replace("://", f"://u:{SECRET}@") if where == "user" else f"{server.url}?key={SECRET}"
+        async with plain_host(url) as host:
+            await host.call()
+    assert [record for record in caplog.records if record.name == "httpx"]
+    assert SECRET not in caplog.text
