@@ -25,6 +25,10 @@ from .core.verdicts import Fail, Resend, Resolve, Verdict
 logger = logging.getLogger("mcp_client_guard")
 
 
+_LIST_SECONDS = 5.0
+"""What the hook knows does not wait longer than this for what its tool promises."""
+
+
 @frozen
 class InDoubtCall:
     """A tool call that may or may not have run, as the `reconcile` hook is given it."""
@@ -97,7 +101,7 @@ class Hooks:
             try:
                 verdict = _checked(await self.hook(InDoubtCall.of(asked.doubt, asked.arguments), Reconciler(self)))
                 if asked.lists and isinstance(verdict, Resolve):
-                    with suppress(RequestFailed):
+                    with suppress(RequestFailed), anyio.move_on_after(_LIST_SECONDS):
                         await self.request("tools/list", {})
                 told = Reconciled(asked.question, verdict)
             except BaseException as error:

@@ -297,7 +297,7 @@ class Calls(Choosing):
         if self.is_subscribed(call):
             self.not_acknowledged(call)
             return
-        if self.awaits_endpoint(call):
+        if self.has_not_begun(call):
             self._set_deadline(call)
             return
         if call.own not in (None, Own.HEIR, Own.HOOK):

@@ -140,10 +140,6 @@ class Carrying(Aside):
         """There is a legacy stream, which has said where to post."""
         return self._endpoint is not None
 
-    def awaits_endpoint(self, call: Call) -> bool:
-        """Whether this request is posted as soon as there is an endpoint."""
-        return any(stream.call is call for stream in self._still_awaiting())
-
     def _still_awaiting(self) -> list[Stream]:
         return list(filter(self._is_open, self._awaiting.values()))
 

@@ -108,10 +108,11 @@ class Detecting(Restoring):
             self.streams.close_carrier()
             self.legacy_not_found()
 
-    def awaits_endpoint(self, call: Call) -> bool:
-        """Whether nothing of this `initialize` of the guard's own could leave yet: how long that may take, the
-        carrier knows."""
-        return call.own is Own.INITIALIZE and self.streams.awaits_endpoint(call)
+    def has_not_begun(self, call: Call) -> bool:
+        """Whether nothing of this `initialize` of the guard's own could leave yet: it awaits a legacy endpoint, or
+        the server wants it later. Both have bounds of their own."""
+        own = self.streams.of(call)
+        return call.own is Own.INITIALIZE and own is not None and not own.begun
 
     def legacy_gone(self, calls: Sequence[Call]) -> None:
         """There is no legacy stream any more where one was: the server speaks streamable HTTP by now, or is gone.

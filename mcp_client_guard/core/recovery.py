@@ -10,6 +10,7 @@ from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKin
 from .classify import BUSY, LOCKED
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded
+from .reconcile import LONGEST_RETRY_AFTER
 from .report import SessionLost
 from .restoring import RESTORING
 from .session import differences
@@ -81,14 +82,15 @@ class Recovery(Suspecting):
             return
         self._open_another()
 
-    def _open_another(self) -> None:
+    def _open_another(self, retry_after: float = 0.0) -> None:
         if self._suspicion is not None:
             self._begin_minute()
             self._looks_lately += 1
         params = self.session.initialize_params
         assert params is not None
         self.session.move(SessionStep.REINITIALIZE_SENT)
-        self._initializing = self._send_own(Own.INITIALIZE, "initialize", params, delay=Delay(self._attempts))
+        delay = Delay(self._attempts, None, retry_after)
+        self._initializing = self._send_own(Own.INITIALIZE, "initialize", params, delay=delay)
 
     def _may_look(self) -> bool:
         return self._may_open() and self._looks_lately < self.policy.reinitialize_limit
@@ -156,10 +158,12 @@ class Recovery(Suspecting):
         self._attempts += 1
         if refusal is not None and refusal.status not in BUSY and refusal.status < 500:
             self._spend()
-        if refusal is not None and refusal.status in LOCKED:
+        retry_after = (refusal and refusal.retry_after) or 0.0
+        is_locked = refusal is not None and refusal.status in LOCKED
+        if is_locked or retry_after > LONGEST_RETRY_AFTER:
             self._stay_lost(f"no other session could be opened: {why}")
         elif self._may_open():
-            self._open_another()
+            self._open_another(retry_after)
         else:
             self._stay_lost(f"no other session could be opened within the budget: {why}")
 

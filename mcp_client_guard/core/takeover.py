@@ -45,6 +45,8 @@ class TakeOver(OwnRequests):
     _heirs: list[Call] = field(factory=list, init=False)
     _tasks: dict[int, Task] = field(factory=dict, init=False)
     """Of heirs, by wire ID."""
+    _over: set[int] = field(factory=set, init=False)
+    """Those of which the server says no more. On disk with the outcome of the call: a hook may be asked yet."""
     _asking: dict[int, Call] = field(factory=dict, init=False)
     """What was last asked of each."""
     _newest_stateless: MessageSubmitted | None = field(default=None, init=False)
@@ -149,9 +151,7 @@ class TakeOver(OwnRequests):
             if task is not None and task.is_extension:
                 self.ask_task(call.wire_id)  # at once: what the host has just sent may wait for that very answer
                 continue
-            if task is not None:
-                del self._tasks[call.wire_id]
-                self.out.append(Save((TaskEnded(call.incarnation, call.wire_id, call.slot),)))
+            self._over.add(call.wire_id)
             self.in_doubt(call, f"{PROCESS_DIED}, and {reason}")
 
     def speaks_stateless(self, version: str | None, info: JSON) -> None:
@@ -311,7 +311,7 @@ class TakeOver(OwnRequests):
     def ask_task(self, wire_id: int) -> None:
         """Ask for the task of this heir, unless a question is out already."""
         task, asking, like = self._tasks.get(wire_id), self._asking.get(wire_id), self.stateless_like
-        if task is None or (asking is not None and asking.in_flight):
+        if task is None or wire_id in self._over or (asking is not None and asking.in_flight):
             return
         if like is None and self.session.state is not SessionState.LIVE:
             # Nobody else may want a session: the host may wait for this very call.
@@ -343,7 +343,7 @@ class TakeOver(OwnRequests):
             seconds = _ASK_AGAIN_SECONDS if told.why_none else poll_seconds(message)
             self.out.append(SetTimer(_pace(call.wire_id), seconds))
             return
-        self.out.append(Save((TaskEnded(call.incarnation, call.wire_id, call.slot),)))
+        self._over.add(call.wire_id)
         if told.answer is None:
             self.in_doubt(call, told.why_none)
         else:
@@ -354,6 +354,8 @@ class TakeOver(OwnRequests):
         if call.own is Own.HEIR and self._tasks.pop(call.wire_id, None) is not None:
             self._asking.pop(call.wire_id, None)
             self.out.append(CancelTimer(_pace(call.wire_id)))
+            if call.wire_id in self._over:
+                self.out.append(Save((TaskEnded(call.incarnation, call.wire_id, call.slot),)))
 
     # Requests of our own.
 

@@ -494,6 +494,7 @@ def test_an_initialize_that_fails_twice_first_is_tried_again_with_growing_delay(
             sent.not_written()
             sent.not_written()
         else:
+            sent.begin()
             driver.elapse(TimerKind.DEADLINE, sent.stream)
         order = driver.sent("initialize").order
         assert order.delay.attempt == attempt
@@ -505,7 +506,9 @@ def test_an_initialize_that_is_never_answered_releases_those_who_wait_for_it(dri
     driver.call().refuse(404)
     waiting = driver.call("waiting")
     for _ in range(10):
-        actions = driver.elapse(TimerKind.DEADLINE, driver.sent("initialize").stream)
+        sent = driver.sent("initialize")
+        sent.begin()
+        actions = driver.elapse(TimerKind.DEADLINE, sent.stream)
     assert state(driver) is SessionState.LOST
     assert waiting.host_id in [m["id"] for m in delivered(actions)]
     assert all("no answer in time" in m["error"]["message"] for m in delivered(actions))
@@ -989,3 +992,17 @@ def test_looks_beside_a_session_that_is_kept_do_not_use_up_what_a_lost_one_needs
     assert methods(call.refuse(404)) == ["initialize"]
     driver.reinitialized()
     assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]
+
+
+def test_retry_after_is_kept_to_by_an_initialize_of_the_guard_s_own(driver: Driver) -> None:
+    waiting = driver.call()
+    waiting.refuse(404)
+    driver.sent("initialize").refuse(503, retry_after=20.0)
+    sent = driver.sent("initialize")
+    assert (sent.order.delay.attempt, sent.order.delay.at_least) == (1, 20.0)
+    assert not outcomes(driver.elapse(TimerKind.DEADLINE, sent.stream)), "it waits, as it was told to"
+    sent.begin()
+    told = sent.refuse(503, retry_after=3600.0)
+    assert state(driver) is SessionState.LOST, "nobody waits as long as that"
+    assert [m["id"] for m in delivered(told)] == [waiting.host_id]
+    assert methods(driver.call("again").actions) == ["initialize"]

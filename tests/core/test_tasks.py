@@ -8,6 +8,7 @@ import pytest
 
 from mcp_client_guard.core import model, takeover
 from mcp_client_guard.core.actions import Action, Ask, Deliver, Get, Post, Save, Timer, TimerKind
+from mcp_client_guard.core.inputs import Reconciled
 from mcp_client_guard.core.ledger import CALL_KEY
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
@@ -781,3 +782,26 @@ def test_a_server_that_refuses_every_ping_loses_one_session_by_a_question_of_our
             two.elapse(TimerKind.PACE)
         asked = two.sent("tasks/get")
     assert [p.message["method"] for p in of(two.log, Post)].count("initialize") == 1
+
+
+def test_that_a_task_is_not_known_any_more_is_on_disk_with_what_the_hook_says_and_not_before() -> None:
+    """A process that dies while its hook is asked must not have the next one think that all was told."""
+    one = opened()
+    task_made(one, OLD)
+    two = one.process.killed().connect(has_hook=True)
+    prove(two)
+    actions = two.sent("tasks/get").answer_error(-32602)
+    assert of(actions, Ask)
+    row = next(call for call in two.process.disk.calls.values() if call.task_id)
+    assert row.task_open
+    three = two.process.killed().connect(has_hook=True)
+    prove(three)
+    assert three.machine.heirs_open == 1
+    repeat = three.call()
+    assert repeat.stream == -1
+    asked = three.sent("tasks/get").answer_error(-32602)
+    (ask,) = of(asked, Ask)
+    three.feed(Reconciled(ask.question, None))
+    row = next(call for call in three.process.disk.calls.values() if call.task_id)
+    assert not row.task_open
+    assert row.outcome is Outcome.IN_DOUBT
