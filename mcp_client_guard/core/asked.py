@@ -2,8 +2,9 @@
 
 The same ID and the same text are no sign of a replay: servers count their requests per stream, or from 1 again
 once they were restarted. So a question is one that was asked before only if its event says so, by its ID; or if it
-comes without one where it may be replayed, on its own stream, resumed. Anything else is asked of the host:
-what it has accepted once, it has not accepted twice.
+comes without one where it may be replayed, on its own stream, resumed. What an earlier process was asked comes
+again there alone: which other events that process has seen nobody knows. Anything else is asked of the host: what
+it has accepted once, it has not accepted twice.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from json import dumps
 
 from attrs import define, field
 
-from .ledger import Own
 from .model import DIGEST_SIZE, JSON, ServerAnswered
 from .stream import Stream
 
@@ -31,18 +31,17 @@ class Question:
     number: int | None = None
     """What the host knows it by; None if it was an earlier process that was asked."""
     stream: int | None = None
-    """On which it came; None if to an earlier process."""
+    """On which it came; None if it is not known, of an earlier version's record."""
     event_id: str | None = field(default=None, repr=False)
     answer: JSON | None = field(default=None, repr=False)
     """The host's, less its ID."""
 
     def is_replayed_on(self, stream: Stream, event_id: str | None) -> bool:
         """Whether one that looks the same, and came on this stream in this event, is this one come again."""
-        if self.stream is None:
-            return stream.resumed and (stream.call is None or stream.call.own is Own.HEIR)
-        if self.event_id is not None and event_id is not None:
-            return self.event_id == event_id
-        return self.stream == stream.number and (stream.resumed or self.answer is None)
+        is_here = self.stream == stream.number and (stream.resumed or self.answer is None)
+        if self.event_id is None or event_id is None:
+            return is_here
+        return self.event_id == event_id and (is_here or self.number is not None)
 
 
 @define(eq=False, repr=False)
@@ -87,10 +86,12 @@ class Asked:
     def restore(self, answers: tuple[ServerAnswered, ...]) -> None:
         """What an earlier process has answered in this session."""
         for known in answers:
-            self._remember(Question(known.request_id, known.incarnation, known.digest, answer=known.answer))
+            where = (None, known.stream, known.event_id)
+            self._remember(Question(known.request_id, known.incarnation, known.digest, *where, known.answer))
 
     def record_of(self, question: Question) -> ServerAnswered:
-        return ServerAnswered(question.incarnation, question.request_id, question.digest, question.answer or {})
+        answer, where = question.answer or {}, (question.stream, question.event_id)
+        return ServerAnswered(question.incarnation, question.request_id, question.digest, answer, *where)
 
     def _of(self, request_id: object, incarnation: int) -> list[Question]:
         name = _canonical(request_id)

@@ -184,16 +184,12 @@ def _old_session(session: StoredSession, calls: Iterable[StoredCall]) -> OldSess
         (call.slot, call.incarnation) == (session.slot, session.incarnation) and call.method != "ping"
         for call in calls
     )
-    answers = tuple(
-        ServerAnswered(session.incarnation, request_id, known.digest, known.answer)
-        for request_id, known in session.answers.items()
-    )
     return OldSession(
         session.session_id,
         session.initialize_params,
         session.initialize_result,
         session.cursors,
-        answers,
+        session.answers,
         used,
         session.passed,
     )

@@ -258,6 +258,9 @@ class ServerAnswered:
     digest: bytes = field(repr=False)
     """Of the request."""
     answer: JSON = field(repr=False)
+    stream: int | None = None
+    """On which it was asked; None: not known, in a row of an earlier version."""
+    event_id: str | None = field(default=None, repr=False)
 
 
 Record = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from .model import JSON, Generation, Outcome, Seen, Told
+from .model import JSON, Generation, Outcome, Seen, ServerAnswered, Told
 
 
 @frozen
@@ -50,15 +50,6 @@ class StoredCall:
 
 
 @frozen
-class StoredAnswer:
-    """What the host answered to a request of the server's."""
-
-    digest: bytes = field(repr=False)
-    """Of the request."""
-    answer: JSON = field(repr=False)
-
-
-@frozen
 class StoredSession:
     """A session record as a reader sees it, with its cursors by stream name."""
 
@@ -76,8 +67,8 @@ class StoredSession:
     ended_at: float | None
     end_reason: str | None
     cursors: Mapping[str, tuple[Seen, ...]] = field(repr=False)
-    answers: Mapping[str | int, StoredAnswer] = field(repr=False)
-    """To the server's requests, by their ID; oldest first, the newest 256."""
+    answers: tuple[ServerAnswered, ...] = field(repr=False)
+    """To the server's requests; oldest first, the newest 256."""
     last_used_at: float
     """The newest of its opening, its calls' sending and its cursors' moves."""
     passed: Mapping[str, int] = field(factory=dict)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mcp_client_guard.core.model import Record
-from mcp_client_guard.core.stored import StoredAnswer, StoredCall, StoredSession
+from mcp_client_guard.core.stored import StoredCall, StoredSession
 
-__all__ = ["Claim", "Store", "StoredAnswer", "StoredCall", "StoredSession"]
+__all__ = ["Claim", "Store", "StoredCall", "StoredSession"]
 
 
 class Claim(Protocol):

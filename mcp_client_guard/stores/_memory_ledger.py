@@ -33,7 +33,7 @@ from mcp_client_guard.core.model import (
     Told,
     assert_never,
 )
-from mcp_client_guard.stores import StoredAnswer, StoredCall, StoredSession
+from mcp_client_guard.stores import StoredCall, StoredSession
 from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, SERVER_ANSWERS, Keep
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class MemorySession:
 
     record: StoredSession
     cursors: dict[str, tuple[Seen, ...]] = field(factory=dict)
-    answers: dict[str | int, StoredAnswer] = field(factory=dict)
+    answers: dict[tuple[str | int, int | None, str | None], ServerAnswered] = field(factory=dict)
     moved_at: dict[str, float] = field(factory=dict)
     passed: dict[str, int] = field(factory=dict)
 
@@ -156,7 +156,7 @@ class MemorySession:
         return evolve(
             self.record,
             cursors=dict(self.cursors),
-            answers=dict(self.answers),
+            answers=tuple(self.answers.values()),
             last_used_at=last_used_at,
             passed={stream: passed for stream, passed in self.passed.items() if passed},
         )
@@ -172,8 +172,9 @@ class MemorySession:
         self.passed.pop(stream, None)
 
     def keep_answer(self, record: ServerAnswered) -> None:
-        self.answers.pop(record.request_id, None)  # so that it is the newest
-        self.answers[record.request_id] = StoredAnswer(record.digest, record.answer)
+        question = (record.request_id, record.stream, record.event_id)
+        self.answers.pop(question, None)  # so that it is the newest
+        self.answers[question] = record
         if len(self.answers) > SERVER_ANSWERS:
             del self.answers[next(iter(self.answers))]
 
@@ -328,6 +329,6 @@ def _opened(
         ended_at=None,
         end_reason=None,
         cursors={},
-        answers={},
+        answers=(),
         last_used_at=now,
     )

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from mcp_client_guard.core.model import JSON, Generation, Outcome, Seen, Told
-from mcp_client_guard.stores import StoredAnswer, StoredCall, StoredSession
+from mcp_client_guard.core.model import JSON, Generation, Outcome, Seen, ServerAnswered, Told
+from mcp_client_guard.stores import StoredCall, StoredSession
 from mcp_client_guard.stores._sqlite_schema import (
     ANSWER_COLUMNS,
     CALL_COLUMNS,
@@ -29,7 +29,7 @@ def read_sessions(db: sqlite3.Connection, key: str | None) -> list[StoredSession
     for row in _select(db, SESSION_COLUMNS, "session", "id", key):
         session = _session_of(row)
         last_used_at = max(_get(row, "opened_at", float), used.get(session, 0.0))
-        found.append(_session_from_row(row, cursors.get(session, {}), answers.get(session, {}), last_used_at))
+        found.append(_session_from_row(row, cursors.get(session, {}), answers.get(session, ()), last_used_at))
     return found
 
 
@@ -63,12 +63,14 @@ def _read_cursors(db: sqlite3.Connection, key: str | None) -> dict[_Session, dic
     return found
 
 
-def _read_answers(db: sqlite3.Connection, key: str | None) -> dict[_Session, dict[str | int, StoredAnswer]]:
-    found: dict[_Session, dict[str | int, StoredAnswer]] = {}
+def _read_answers(db: sqlite3.Connection, key: str | None) -> dict[_Session, tuple[ServerAnswered, ...]]:
+    found: dict[_Session, list[ServerAnswered]] = {}
     for row in _select(db, ANSWER_COLUMNS, "answer", "id", key):
-        answer = StoredAnswer(_get(row, "digest", bytes), _object(row, "answer"))
-        found.setdefault(_session_of(row), {})[_request_id(row)] = answer
-    return found
+        request_id, stream, event_id = _request(row)
+        incarnation, digest = _get(row, "incarnation", int), _get(row, "digest", bytes)
+        answer = ServerAnswered(incarnation, request_id, digest, _object(row, "answer"), stream, event_id)
+        found.setdefault(_session_of(row), []).append(answer)
+    return {session: tuple(answers) for session, answers in found.items()}
 
 
 def _select(db: sqlite3.Connection, columns: str, table: str, order: str, key: str | None) -> list[dict[str, Any]]:
@@ -115,7 +117,7 @@ def _call_from_row(row: Mapping[str, Any]) -> StoredCall:
 def _session_from_row(
     row: Mapping[str, Any],
     cursors: Mapping[str, _Cursor],
-    answers: Mapping[str | int, StoredAnswer],
+    answers: tuple[ServerAnswered, ...],
     last_used_at: float,
 ) -> StoredSession:
     return StoredSession(
@@ -161,11 +163,14 @@ def _string(row: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _request_id(row: Mapping[str, Any]) -> str | int:
-    value = _json(row, "request")
-    if not isinstance(value, (str, int)):
-        raise ValueError("request must be the JSON of a string or an integer")
-    return value
+def _request(row: Mapping[str, Any]) -> tuple[str | int, int | None, str | None]:
+    """A request's ID, the number of its stream and the ID of its event; earlier versions wrote the first alone."""
+    match _json(row, "request"):
+        case (str() | int()) as request_id:
+            return request_id, None, None
+        case [(str() | int()) as request_id, (int() | None) as stream, (str() | None) as event_id]:
+            return request_id, stream, event_id
+    raise ValueError("request must be the JSON of a string or an integer, or of one with its stream and event")
 
 
 def _json(row: Mapping[str, Any], name: str) -> object:

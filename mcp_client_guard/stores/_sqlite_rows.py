@@ -253,10 +253,12 @@ def _tell(db: sqlite3.Connection, owner: Owner, told: OutcomeTold) -> None:
 
 
 def _add_answer(db: sqlite3.Connection, session: tuple[str, int, int], answered: ServerAnswered) -> None:
+    # Servers count their requests per stream: the ID alone does not say which it is.
+    request = json.dumps([answered.request_id, answered.stream, answered.event_id])
     db.execute(
         f"INSERT OR REPLACE INTO answer ({ANSWER_COLUMNS}) SELECT key, slot, incarnation, ?, ?, ?"
         f" FROM session WHERE {_THIS_SESSION} AND ended_at IS NULL",
-        (json.dumps(answered.request_id), answered.digest, json.dumps(answered.answer), *session),
+        (request, answered.digest, json.dumps(answered.answer), *session),
     )
     db.execute(
         f"DELETE FROM answer WHERE {_THIS_SESSION} AND id <="

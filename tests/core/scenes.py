@@ -35,7 +35,7 @@ from mcp_client_guard.core.model import (
 )
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.shared import SharedLedger
-from mcp_client_guard.core.stored import StoredAnswer, StoredCall, StoredSession
+from mcp_client_guard.core.stored import StoredCall, StoredSession
 from tests.core.driver import Driver, Peer, of
 
 ORIGIN = "https://example.com"
@@ -116,11 +116,11 @@ class Disk:
                     None,
                     None,
                     {},
-                    {},
+                    (),
                     at,
                 )
             case SessionEnded():
-                self._session(slot, record, ended_at=at, end_reason=record.reason, cursors={}, answers={})
+                self._session(slot, record, ended_at=at, end_reason=record.reason, cursors={}, answers=())
             case CursorMoved():
                 session = self.sessions.get((slot, record.incarnation))
                 passed = {**(session.passed if session is not None else {}), record.stream: record.passed}
@@ -131,9 +131,8 @@ class Disk:
                 self._session(slot, record, cursors=cursors)
             case ServerAnswered():
                 session = self.sessions.get((slot, record.incarnation))
-                answers = dict(session.answers) if session is not None else {}
-                answers[record.request_id] = StoredAnswer(record.digest, record.answer)
-                self._session(slot, record, answers=answers)
+                answers = session.answers if session is not None else ()
+                self._session(slot, record, answers=(*answers, record))
             case CallSent():
                 number = (slot, record.incarnation, record.wire_id)
                 assert number not in self.calls, "a wire ID was used twice"

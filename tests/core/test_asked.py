@@ -249,6 +249,55 @@ def test_what_the_dead_process_was_asked_says_nothing_of_a_call_of_the_next() ->
     assert len(asks(new, 1, "n3")) == 1
 
 
+@pytest.mark.parametrize("first", ["q", None])
+@pytest.mark.parametrize("second", ["r", None])
+@pytest.mark.parametrize("is_standalone", [True, False])
+def test_what_was_accepted_for_one_call_of_the_dead_process_is_not_accepted_for_another(
+    first: str | None, second: str | None, is_standalone: bool
+) -> None:
+    """The next process resumes that one's stream, too; only there does the server ask, under the same ID."""
+    one = Process().connect()
+    one.opened(standalone=is_standalone)
+    book = one.call(cents=1).stream_up("1")
+    (number,) = asks(book, event_id=first)
+    answer(one, number)
+    car = one.standalone.stream_up("c") if is_standalone else one.call(cents=2).stream_up("c")
+    one.drain(10)
+    two = one.process.killed().connect()
+    prove(two)
+    again = two.standalone if is_standalone else two.peer(car.stream)
+    again.accept()
+    again.event("c", again.progress(1))
+    actions = again.event(second, question())
+    assert [m["method"] for m in delivered(actions)] == ["elicitation/create"]
+    assert not of(actions, Post)
+
+
+def test_two_questions_with_one_id_on_two_streams_are_both_answered_in_the_next_process() -> None:
+    one = Process().connect()
+    one.opened()
+    calls = [one.call(cents=cents).stream_up(f"{cents}") for cents in (1, 2)]
+    for call, action in zip(calls, ("accept", "decline"), strict=True):
+        (number,) = asks(call, event_id=None)
+        one.submit({"jsonrpc": "2.0", "id": number, "result": {"action": action}})
+    one.drain(10)
+    two = one.process.killed().connect()
+    prove(two)
+    for cents, (call, action) in enumerate(zip(calls, ("accept", "decline"), strict=True), 1):
+        resumed = two.peer(call.stream)
+        resumed.accept()
+        resumed.event(f"{cents}", call.progress(1))
+        (post,) = of(resumed.event(None, question()), Post)
+        assert post.message["result"] == {"action": action}
+
+
+def test_a_record_that_does_not_say_where_it_was_asked_answers_nothing() -> None:
+    """Earlier versions wrote none."""
+    book, stream = Asked(), Stream(7, StreamKind.CALL, Trail({}), resumed=True)
+    book.restore((ServerAnswered(1, 1, asked._digest(question()), {"result": {}}),))
+    assert book.seen(question(), 1, stream, None) is None
+
+
 def test_an_answer_is_on_disk_before_it_leaves(driver: Driver) -> None:
     """It may be a consent: a process that dies between the two must not have the user asked again."""
     call = driver.call().stream_up("1")

@@ -42,9 +42,17 @@ def task(wire_id: int, task_id: str = TASK, *, is_extension: bool = False) -> Ta
     return TaskCreated(1, wire_id, task_id, is_extension)
 
 
-def replied(request_id: str | int, answer: JSON | None = None, *, incarnation: int = 1) -> ServerAnswered:
+def replied(
+    request_id: str | int,
+    answer: JSON | None = None,
+    *,
+    incarnation: int = 1,
+    stream: int | None = 7,
+    event_id: str | None = "q",
+) -> ServerAnswered:
     digest = digest_of(repr(request_id).encode())
-    return ServerAnswered(incarnation, request_id, digest, {"result": request_id} if answer is None else answer)
+    answer = {"result": request_id} if answer is None else answer
+    return ServerAnswered(incarnation, request_id, digest, answer, stream, event_id)
 
 
 def opened(incarnation: int = 1, *, protocol_version: str = "2025-11-25") -> SessionOpened:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from mcp_client_guard._errors import StoreOwnershipLost
 from mcp_client_guard.core.model import (
@@ -20,13 +21,12 @@ from mcp_client_guard.core.model import (
     GenerationFound,
     Outcome,
     OutcomeTold,
-    ServerAnswered,
     SessionEnded,
     TaskEnded,
     Told,
     digest_of,
 )
-from mcp_client_guard.stores import Claim, Store, StoredAnswer, StoredCall
+from mcp_client_guard.stores import Claim, Store, StoredCall
 from mcp_client_guard.stores._keep import SERVER_ANSWERS
 from tests.stores.conftest import MakeStore
 from tests.stores.records import TASK, moved, opened, replied, sent, settled, task
@@ -254,28 +254,30 @@ async def test_what_is_said_of_an_unknown_call_is_ignored(store: Store, record: 
 
 async def test_an_answer_to_the_server_is_read_as_it_was_written(store: Store) -> None:
     claim = await claimed(store)
-    await claim.write(
-        1, [opened(1), opened(2), replied(1), replied("1"), replied("a\ud800"), replied(2, incarnation=2)]
+    of_first = (
+        replied(1),
+        replied("1"),
+        replied("a\ud800", event_id="e\ud800"),
+        replied(1, OTHER, stream=0),
+        replied(1, stream=8, event_id=None),
+        replied(1, event_id=None),
+        replied(1, stream=None),
     )
+    of_second = replied(2, incarnation=2)
+    await claim.write(1, [opened(1), opened(2), *of_first, of_second])
     first, second = await store.sessions()
-    assert dict(first.answers) == {
-        1: StoredAnswer(digest_of(b"1"), {"result": 1}),
-        "1": StoredAnswer(digest_of(b"'1'"), {"result": "1"}),
-        "a\ud800": StoredAnswer(replied("a\ud800").digest, {"result": "a\ud800"}),
-    }
-    assert list(second.answers) == [2]
+    assert first.answers == of_first, "one ID on two streams, or in two events, is two requests"
+    assert second.answers == (of_second,)
     await claim.release()
 
 
 async def test_a_second_answer_to_a_request_replaces_the_first_and_is_the_newest(store: Store) -> None:
     claim = await claimed(store)
     await claim.write(1, [opened(), replied(1), replied(2)])
-    await claim.write(1, [ServerAnswered(1, 1, digest_of(b"other"), OTHER)])
+    other = evolve(replied(1, OTHER), digest=digest_of(b"other"))
+    await claim.write(1, [other])
     (session,) = await store.sessions()
-    assert list(session.answers.items()) == [
-        (2, StoredAnswer(digest_of(b"2"), {"result": 2})),
-        (1, StoredAnswer(digest_of(b"other"), OTHER)),
-    ]
+    assert session.answers == (replied(2), other)
     await claim.release()
 
 
@@ -284,8 +286,8 @@ async def test_the_newest_answers_to_the_server_are_kept_of_each_session(store: 
     await claim.write(1, [opened(1), opened(2), replied("other", incarnation=2)])
     await claim.write(1, [replied(number) for number in range(SERVER_ANSWERS + 3)])
     first, second = await store.sessions()
-    assert list(first.answers) == list(range(3, SERVER_ANSWERS + 3))
-    assert list(second.answers) == ["other"]
+    assert [known.request_id for known in first.answers] == list(range(3, SERVER_ANSWERS + 3))
+    assert [known.request_id for known in second.answers] == ["other"]
     await claim.release()
 
 
@@ -294,7 +296,8 @@ async def test_answers_to_the_server_end_with_their_session(store: Store) -> Non
     await claim.write(1, [opened(1), opened(2), replied(1), replied(2, incarnation=2), SessionEnded(1, "404")])
     await claim.write(1, [replied(3), replied(4, incarnation=9)])
     await claim.write(1, [opened(9)])
-    assert [list(session.answers) for session in await store.sessions()] == [[], [2], []]
+    ids = [[known.request_id for known in session.answers] for session in await store.sessions()]
+    assert ids == [[], [2], []]
     await claim.release()
 
 

@@ -321,6 +321,8 @@ async def test_what_is_read_while_an_owner_comes_is_read_again(
         ("UPDATE call SET repeats = 'often'", "repeats must be int, not str"),
         ("UPDATE answer SET request = 'x'", "request must be the JSON of a string or an integer"),
         ("UPDATE answer SET request = '1.5'", "request must be the JSON of a string or an integer"),
+        ("UPDATE answer SET request = '[1, \"7\", null]'", "request must be the JSON of a string or an integer"),
+        ("UPDATE answer SET request = '[1, 7]'", "request must be the JSON of a string or an integer"),
         ("UPDATE answer SET digest = 'x'", "digest must be bytes, not str"),
         ("UPDATE answer SET answer = '1'", "answer must be a JSON object"),
     ],

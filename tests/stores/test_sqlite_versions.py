@@ -55,7 +55,7 @@ async def test_a_file_of_version_1_is_brought_up_to_date_with_all_that_it_held(f
     assert (known.origin, known.principal) == ("https://example.com", None), "as its slot's sessions"
     (session,) = await SQLiteStore(first).sessions()
     assert (session.session_id, session.opened_at, session.last_used_at) == (SECRET, 4e9 + 4, 4e9 + 6)
-    assert (dict(session.cursors), dict(session.answers)) == ({"get": trail(1)}, {})
+    assert (dict(session.cursors), session.answers) == ({"get": trail(1)}, ())
 
 
 @pytest.mark.anyio
@@ -69,6 +69,19 @@ async def test_a_file_brought_up_to_date_is_like_a_new_one_and_does_all_that_it_
     await (await claimed(tmp_path / "new.db")).release()
     assert layout(first) == layout(tmp_path / "new.db")
     assert [call.answer for call in await SQLiteStore(first).calls()] == [None, None, {"result": 1}]
+
+
+@pytest.mark.anyio
+async def test_an_answer_of_which_only_the_id_was_written_is_read(path: Path) -> None:
+    """Earlier packages wrote no more, in a file of the same version."""
+    claim = await claimed(path)
+    await claim.write(1, [opened(), replied(1), replied("a")])
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("UPDATE answer SET request = json_extract(request, '$[0]') WHERE request LIKE '[1,%'")
+        db.execute("""UPDATE answer SET request = '"a"' WHERE request LIKE '["a"%'""")
+    (session,) = await SQLiteStore(path).sessions()
+    assert session.answers == tuple(replied(request_id, stream=None, event_id=None) for request_id in (1, "a"))
+    await claim.release()
 
 
 @pytest.mark.anyio
