@@ -307,6 +307,8 @@ class Carrying(Aside):
         return {} if stream.kind is StreamKind.CARRIER else super()._get_headers(stream)
 
     def _post(self, stream: Stream, message: JSON, headers: Mapping[str, str], delay: Delay = NO_DELAY) -> None:
+        if stream.call is not None:
+            stream.call.legacy = stream.legacy
         if stream.legacy:
             # The host stamps a version as streamable HTTP wants it.
             headers = {name: value for name, value in headers.items() if name != "mcp-protocol-version"}

@@ -140,8 +140,8 @@ class Detecting(Restoring):
             self.not_executed(call, "server" if refusal else "wire", reason, refusal.status if refusal else None)
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
-        """In a legacy session the status and the answer travel apart: a proxy's 503 is not the end of a call."""
-        apart = self.is_legacy and call.is_unsafe_call
+        """Beside a carrier the status and the answer travel apart: a proxy's 503 is not the end of a call."""
+        apart = call.legacy and call.is_unsafe_call
         ran = Ran.MAYBE if apart and (refusal.status in BUSY or refusal.status >= 500) else ran
         super()._settle_refused(call, ran, refusal, may_wait=may_wait)
 

@@ -74,6 +74,8 @@ class Call:
     incarnation: int
     stateless: bool = False
     """Sent under 2026-07-28: no session, and closing its stream is its cancellation."""
+    legacy: bool = False
+    """Posted beside a carrier, on which its answer is to come, whatever generation the session is of by now."""
     host_token: str | int | None = None
     progress: float | None = None
     """The last that its host was told, of whichever sending."""

@@ -97,7 +97,7 @@ class Suspecting(Detecting):
             return False
         if self._suspicion is not None or self.is_over(call):
             names_it = isinstance(refusal.body, dict) and refusal.body.get("id") == call.wire_id
-            unread = self.is_legacy and ends_legacy(refusal.status) and not names_it
+            unread = call.legacy and ends_legacy(refusal.status) and not names_it
             return unread or self._is_last_word(call, refusal)
         return self.session.state is _S.LIVE
 

@@ -30,7 +30,7 @@ from mcp_client_guard.core.report import (
     UnreadableDropped,
 )
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import delivered, in_doubt, note, of, outcomes, records, reports
+from tests.core.driver import RESULT, delivered, in_doubt, note, of, outcomes, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 
 
@@ -808,6 +808,37 @@ def test_a_server_that_has_moved_to_streamable_http_is_met_there(driver: Legacy,
     again.stream_up("e-103")
     assert again.cut()
     assert again.asked == "p", "an ID of the legacy stream is nothing here"
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("status", [400, 405, 429, 500, 503])
+def test_what_a_post_of_the_old_session_draws_then_means_what_it_meant_there(
+    driver: Legacy, status: int, is_open: bool
+) -> None:
+    """A proxy's 503 is not the end of a call that went out beside a carrier, however the next one travels."""
+    call = driver.call()
+    driver.carrier.cut()
+    driver.carrier.refuse(405)
+    if is_open:
+        driver.sent("initialize").answer(RESULT, session_id="s-77")
+        driver.sent("notifications/initialized").accept(status=202, events=False)
+    told = call.refuse(status)
+    if status in (400, 405):
+        assert not delivered(told)
+        assert is_open is bool(posted(told, "tools/call")), "it did not run, and is sent again"
+    else:
+        assert in_doubt(told)
+
+
+def test_a_busy_word_to_a_call_without_a_carrier_means_the_same_once_the_server_is_a_legacy_one() -> None:
+    driver = Legacy(generation="sessions")
+    super(Legacy, driver).opened()
+    call, other = driver.call(n=1), driver.call(n=2)
+    other.refuse(404)
+    driver.sent("initialize").refuse(405)
+    driver.serves()
+    assert driver.machine.session.generation is Generation.LEGACY_SSE
+    assert outcomes(call.refuse(503)) == [Outcome.NOT_EXECUTED]
 
 
 def test_where_neither_is_served_the_legacy_stream_is_tried_again(driver: Legacy) -> None:
