@@ -69,10 +69,11 @@ class Calls(Choosing):
             self._probe(sent)
         elif method == "initialize":
             self._overtake(sent)
-            if not self._offer_session(sent) and not self._gets_trial(sent):
+            if not self._offer_session(sent):
                 self.stop_opening()
-                self.session.move(SessionStep.INITIALIZE_SENT)
-                self._post(self._call_from(sent))
+                if not self._gets_trial(sent):
+                    self.session.move(SessionStep.INITIALIZE_SENT)
+                    self._post(self._call_from(sent))
         else:
             self._pass_on(sent)
 

@@ -70,7 +70,7 @@ class Choosing(Taking):
     _tried: TriedSession | None = field(default=None, init=False)
     """Kept for the host's `initialize`."""
     _trial: Call | None = field(default=None, init=False)
-    """The newest request that tried one."""
+    """The newest request that tried one; there is one at a time."""
     _said: list[tuple[Stream, JSON, str | None]] = field(factory=list, init=False)
     """What the server said in it, and under which event ID. It is no loss if nobody takes the session."""
     _why: str = field(default="", init=False)
@@ -95,7 +95,8 @@ class Choosing(Taking):
             self._pass_on(sent)
         else:
             self._probes.append(sent)
-            if len(self._probes) == 1:
+            if self._trial is None or not self._trial.in_flight:
+                self._end_trial()  # of an earlier probe, if the host has not taken it
                 self.is_trying = True
                 self._trial = self._send_own(Own.TRIAL, "initialize", _initialize_params(sent.message))
 
@@ -110,20 +111,19 @@ class Choosing(Taking):
     def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
         trial = TriedSession(stream, call.params, message)
         reason = "the server speaks HTTP+SSE" if trial.stream.legacy else _RESUMABLE
+        # Not where the host has given its question up, nor beside a session that it opens, or has opened, itself.
+        is_wanted = bool(self._probes) and self.session.state is SessionState.NEW
+        self._tried = trial
+        if not (is_wanted and trial.result):
+            self._end_trial()
         if trial.shortcoming is not None and not (trial.stream.legacy and trial.result):
             # Kept until the probe is answered: a server without 2026-07-28 has nothing better.
-            self._tried = trial
-            if not trial.result:
-                self._end_trial()
             self._pass_probes(trial.shortcoming)
             return
-        self._tried = trial
         self._chose(self.session.generation, reason)
         probes, self._probes = self._probes, []
         for sent in probes:
             self._refuse_probe(sent)
-        if not probes:  # the host has given its question up
-            self._end_trial()
 
     def _pass_probes(self, why: str) -> None:
         self._why = why

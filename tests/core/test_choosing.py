@@ -377,3 +377,48 @@ def test_a_trial_that_is_over_takes_no_stream_from_whoever_awaits_its_endpoint()
     driver.serves()
     actions = driver.answers(driver.sent("initialize"), LEGACY_RESULT)
     assert mine.host_id in [m.get("id") for m in delivered(actions)]
+
+
+@pytest.mark.parametrize("event_id", ["e1", None])
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_trial_that_is_answered_once_the_host_opens_its_own_session_is_ended(
+    driver: Driver, event_id: str | None, asks: bool
+) -> None:
+    """Kept, it would be given to a later `initialize`, beside the session that the guard opens meanwhile."""
+    asked = probe(driver)
+    trial = driver.sent("initialize").stale()
+    if not asks:
+        driver.cancel(asked)
+    driver.opened("the-host-s")
+    actions = by_events(trial, event_id)
+    assert ended(actions) == [(SESSION, True)]
+    passes = asks and event_id is None
+    assert bool(refused_probes(actions)) is (asks and not passes)
+    assert [p.message["method"] for p in of(actions, Post)] == ["server/discover"] * passes
+    driver.call().refuse(404)
+    own = driver.sent("initialize").stale()
+    again = driver.request("initialize", PARAMS)
+    assert len(of(again.actions, Post)) == 1
+    own.refuse(502)
+    assert delivered(again.answer(RESULT, session_id="the-next"))
+    assert driver.machine.session.session_id == "the-next"
+
+
+def test_a_probe_that_is_repeated_waits_for_the_trial_that_is_under_way(driver: Driver) -> None:
+    driver.cancel(probe(driver))
+    again = probe(driver)
+    assert not of(again.actions, Post)
+    actions = by_events(driver.sent("initialize"))
+    assert refused_probes(actions) == [again.host_id]
+    assert not ended(actions)
+    assert delivered(driver.request("initialize", PARAMS).actions)
+
+
+@pytest.mark.parametrize("event_id", ["e1", None])
+def test_a_probe_that_is_repeated_later_leaves_no_earlier_trial_behind(
+    driver: Driver, trial: Peer, event_id: str | None
+) -> None:
+    by_events(trial, event_id)
+    assert ended(probe(driver).actions) == [(SESSION, True)]
+    by_events(driver.sent("initialize"), event_id, "the-second")
+    assert ended(driver.close()) == [("the-second", False)]
