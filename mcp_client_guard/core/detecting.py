@@ -47,7 +47,8 @@ class Detecting(Restoring):
         """Whether a legacy stream that is refused so may be one that is no more: streamable HTTP is tried then."""
         if self.is_remembered:
             return status not in LOCKED and status < 500
-        return self.session.incarnation > 0 and status in _NO_LEGACY_STREAM
+        # What the user has chosen is kept until it has worked.
+        return (self.session.incarnation > 0 or self._is_known) and status in _NO_LEGACY_STREAM
 
     @property
     def is_detecting(self) -> bool:

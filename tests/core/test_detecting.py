@@ -8,7 +8,14 @@ import pytest
 
 from mcp_client_guard.core.actions import AskUpgrade, EndSession, Get, OpenSocket, Post, TimerKind
 from mcp_client_guard.core.inputs import Answered, EventReceived, UpgradeAnswered
-from mcp_client_guard.core.model import CallSent, CursorDropped, Generation, Grade, Outcome, SessionEnded
+from mcp_client_guard.core.model import (
+    CallSent,
+    CursorDropped,
+    Generation,
+    Grade,
+    Outcome,
+    SessionEnded,
+)
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Connected, EndpointRefused, GenerationChosen, SessionLost
 from mcp_client_guard.core.state import SessionState
@@ -413,6 +420,48 @@ def test_where_neither_is_there_for_a_while_a_server_that_comes_back_is_found() 
     assert of(again.refuse(405), Get)
     driver.serves()
     assert delivered(driver.answers(driver.sent("initialize"), LEGACY_RESULT))[0]["id"] == again.host_id
+
+
+@pytest.mark.parametrize("how", [200, 400, 404, 405, "silent"])
+@pytest.mark.parametrize("generation", ["auto", "host", "sessions"])
+def test_what_was_found_but_never_opened_a_session_holds_no_longer_than_its_stream(
+    generation: str, how: int | str
+) -> None:
+    driver = Legacy(generation=generation)
+    first = refused(driver)
+    driver.serves()
+    driver.takes(driver.sent("initialize"))
+    driver.carrier.cut()
+    if how == "silent":
+        driver.carrier.begin()
+        actions = driver.elapse(TimerKind.ENDPOINT)
+    elif how == 200:
+        actions = driver.carrier.accept(events=False)
+    else:
+        actions = driver.carrier.refuse(int(how))
+    (post,) = of(actions, Post)
+    assert post.target is None
+    told = driver.peer(post.stream).answer(RESULT, session_id="s")
+    assert [m["id"] for m in delivered(told)] == [first.host_id]
+    assert driver.machine.session.generation is Generation.STREAMABLE_HTTP
+
+
+def test_where_the_server_is_then_gone_altogether_the_next_initialize_finds_whatever_comes_back() -> None:
+    driver = auto()
+    first = refused(driver)
+    driver.serves()
+    driver.takes(driver.sent("initialize"))
+    driver.carrier.cut()
+    driver.carrier.refuse(404)
+    told = driver.sent("initialize").refuse(404)
+    assert [m["id"] for m in delivered(told)] == [first.host_id]
+    assert of(refused(driver).actions, Get)
+
+
+def test_a_legacy_stream_that_the_user_has_chosen_is_not_given_up_before_it_has_worked() -> None:
+    driver = Legacy()
+    driver.request("initialize")
+    assert not of(driver.carrier.refuse(405), Post)
 
 
 @pytest.mark.parametrize("generation", ["sessions", "legacy-sse"])
