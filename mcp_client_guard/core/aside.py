@@ -60,6 +60,11 @@ class Aside(Streams):
             self._streams[STANDALONE] = stream
             self._get(stream, self._delay(stream))
 
+    def asked_no_more(self, number: int | None) -> None:
+        super().asked_no_more(number)
+        if self._aside is not None and number is not None and self._aside.asked.pop(number, None) is not None:
+            self._save_cursor(self._aside)
+
     def _forget_aside(self) -> None:
         """Its session is no more."""
         stream, self._aside = self._aside, None

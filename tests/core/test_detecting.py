@@ -11,6 +11,7 @@ from mcp_client_guard.core.inputs import Answered, EventReceived, UpgradeAnswere
 from mcp_client_guard.core.model import (
     CallSent,
     CursorDropped,
+    CursorMoved,
     Generation,
     Grade,
     Outcome,
@@ -296,6 +297,32 @@ def test_meanwhile_the_standalone_stream_waits_and_keeps_its_cursor() -> None:
     driver.standalone.begin()
     driver.standalone.accept()
     assert [e.grade for e in evidence(driver.standalone.event("e2", note("two")))] == [Grade.PROVEN]
+
+
+@pytest.mark.parametrize("by", ["host", "server"])
+def test_a_question_of_it_that_is_settled_meanwhile_holds_its_cursor_back_no_longer(by: str) -> None:
+    driver = live(standalone=True)
+    driver.standalone.event("e1", note("one"))
+    asked = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": {}}
+    (question,) = delivered(driver.standalone.event("e2", asked))
+    driver.drain(3)
+    other = driver.call("look")
+    other.accept()
+    driver.standalone.cut()
+    suspected(driver)
+    if by == "host":
+        actions = driver.submit({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}})
+    else:
+        withdrawn = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        actions = other.event(None, withdrawn)
+        assert delivered(actions)[0]["params"] == {"requestId": question["id"]}
+    assert [row.rows[-1].event_id for row in records(actions, CursorMoved)] == ["e2"]
+    driver.carrier.refuse(405)
+    driver.standalone.accept()
+    driver.standalone.event("e1", note("one"))
+    driver.standalone.event("e2", asked)
+    driver.standalone.event("e3", note("three"))
+    assert [row.rows[-1].event_id for row in records(driver.drain(9), CursorMoved)] == ["e3"]
 
 
 def test_a_ticket_that_was_asked_for_before_moves_no_legacy_stream() -> None:
