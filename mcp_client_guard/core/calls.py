@@ -22,7 +22,7 @@ from .listening import is_listen
 from .model import JSON, AnswerDrained, Outcome, OutcomeTold, Told
 from .outcomes import deadline_timer
 from .report import NotificationLost
-from .rounds import asks_for_input, continuing_key
+from .rounds import Round, asks_for_input, continuing_key
 from .shared import Doubt, Named
 from .state import SessionState, SessionStep
 from .tasks import ends_task
@@ -42,11 +42,11 @@ class Calls(Choosing):
     """What passes between the host and its requests."""
 
     _waiting: dict[int, Call] = field(factory=dict, init=False)
-    """For a session, in the order they came; nothing of them is sent, and they have no row."""
+    """For a session or a connection, in the order they came; nothing of them is sent, and they have no row."""
 
     @property
     def queued(self) -> int:
-        """Requests that wait for the session."""
+        """Requests of which nothing is sent yet."""
         return len(self._waiting)
 
     # From the host.
@@ -99,44 +99,60 @@ class Calls(Choosing):
         self._send(self._call_from(sent))
 
     def _send(self, call: Call) -> None:
-        """Now, or when there is a session; but what it repeats may have its answer sooner."""
+        """Now, or when there is a session and a connection; but what it repeats may have its answer sooner."""
+        if self._repeats_another(call):
+            self._stop_clock(call)
+        elif not self._awaits_session(call):
+            self._go_out(call)
+        elif self.session.state is SessionState.LOST and not self._may_open():
+            self._turn_away(call, session_lost_answer(call.host_id, self.why_lost))
+        else:
+            self._wait(call)
+            self._reinitialize()
+
+    def _awaits_session(self, call: Call) -> bool:
         state = self.session.state
         may_overtake = call.stateless or (state is SessionState.CONFIRMING and call.method == "ping")
-        is_busy = state in _BUSY_STATES and not may_overtake
-        is_lost = state is SessionState.LOST and not call.stateless
-        if not self._repeats_another(call):
-            if is_lost and not self._may_open():
-                self._undo(call)
-                self._answer(call, session_lost_answer(call.host_id, self.why_lost))
-            elif is_busy or is_lost:
-                self._wait(call)
-                self._reinitialize()
-                return
-            else:
-                self._post(call)
-                return
-        if call.first_wire_id:
-            self.out.append(CancelTimer(deadline_timer(call)))
+        return (state in _BUSY_STATES or state is SessionState.LOST) and not may_overtake
+
+    def _go_out(self, call: Call) -> None:
+        """It is no repeat, and there is whatever session it needs."""
+        self._post(call)
 
     def _wait(self, call: Call) -> None:
         call.waits, call.troubled = True, self.is_replacing
-        self._set_deadline(call)
+        if not call.first_wire_id:
+            self._set_deadline(call)
         self._show(call)
         self._waiting[call.first_wire_id] = call
 
-    def _drop(self, call: Call) -> None:
-        """It waits no more, and leaves no trace: nothing of it was sent."""
+    def _turn_away(self, call: Call, answer: JSON) -> None:
+        """It waits no more, or cannot: nothing of it was sent."""
+        self._undo(call)
+        self._answer(call, answer)
+        self._stop_clock(call)
+
+    def _stop_clock(self, call: Call) -> None:
+        if call.first_wire_id:
+            self.out.append(CancelTimer(deadline_timer(call)))
+
+    def _drop(self, call: Call, why: str) -> None:
+        """Its caller waits no more; it leaves no trace."""
         self._wait_no_more(call)
         self._undo(call)
-        self.out.append(CancelTimer(deadline_timer(call)))
+        self._stop_clock(call)
+        self._tell_joined(call, Outcome.CANCELLED, f"{why}{NEVER_SENT}", None)
 
     def _wait_no_more(self, call: Call) -> None:
         del self._waiting[call.first_wire_id]
         self.shared.end(call.digest, call)
+        unsent = Named(call.call_key, call.digest)
         for name in self.shared.names_of(call):
-            self.shared.name(name, Named(call.call_key, call.digest))
+            self.shared.name(name, unsent)
+        self.shared.goes_on(call, unsent)
 
-    def _call_from(self, sent: MessageSubmitted) -> Call:
+    def _call_from(self, sent: MessageSubmitted, known: Round | None = None) -> Call:
+        """`known`: the call that it goes on with, where that was found before it had to wait."""
         message = sent.message
         method: str = message["method"]
         params = message.get("params")
@@ -149,7 +165,7 @@ class Calls(Choosing):
             self._newest_stateless = sent
         key, is_named = named or sent.call_key, named is not None or sent.named
         goes_on = continuing_key(method, params) if stateless else None
-        continues = self.shared.take_round(goes_on, key if is_named else None)
+        continues = known or self.shared.take_round(goes_on, key if is_named else None)
         if continues is not None and not is_named:
             key, is_named = continues.call_key, continues.named
         return Call(
@@ -209,8 +225,7 @@ class Calls(Choosing):
         request_id = params.get("requestId")
         waiting = next((call for call in self._waiting.values() if call.host_id == request_id), None)
         if waiting is not None:
-            self._drop(waiting)
-            self._tell_joined(waiting, Outcome.CANCELLED, f"cancelled by the caller{NEVER_SENT}", None)
+            self._drop(waiting, "cancelled by the caller")
             return
         if self._drop_probe(request_id):
             return
@@ -270,25 +285,29 @@ class Calls(Choosing):
 
     def _release(self) -> None:
         for call in list(self._waiting.values()):
-            assert call.sent is not None
-            self._wait_no_more(call)
-            fresh = self._call_from(call.sent)
-            fresh.first_wire_id, fresh.joined, fresh.consented = call.first_wire_id, call.joined, call.consented
-            fresh.consent, fresh.has_brought, fresh.left = call.consent, call.has_brought, call.left
-            self._send(fresh)
+            self._release_one(call)
+
+    def _release_one(self, call: Call) -> None:
+        assert call.sent is not None
+        self._wait_no_more(call)
+        fresh = self._call_from(call.sent, call.continues)
+        fresh.first_wire_id, fresh.joined, fresh.consented = call.first_wire_id, call.joined, call.consented
+        fresh.consent, fresh.has_brought, fresh.left = call.consent, call.has_brought, call.left
+        fresh.is_new, fresh.went_along = call.is_new, call.went_along
+        self._send(fresh)
 
     def _refuse_waiting(self, why: str) -> None:
-        for call in list(self._waiting.values()):
-            self._drop(call)
-            self._answer(call, session_lost_answer(call.host_id, why))
+        for call in [waiting for waiting in self._waiting.values() if not waiting.stateless]:
+            self._wait_no_more(call)
+            self._turn_away(call, session_lost_answer(call.host_id, why))
 
     def deadline(self, first_wire_id: int) -> None:
         """The guard's own deadline for a request has passed."""
         waiting = self._waiting.get(first_wire_id)
         if waiting is not None:
-            self._drop(waiting)
-            why = "there was no session within call_deadline"
-            self._answer(waiting, not_executed_answer(waiting.host_id, "wire", why))
+            what = "there was no session" if self._awaits_session(waiting) else "no connection was free"
+            self._wait_no_more(waiting)
+            self._turn_away(waiting, not_executed_answer(waiting.host_id, "wire", f"{what} within call_deadline"))
             return
         call = self.ledger.by_first(first_wire_id)
         if call is not None:
@@ -357,8 +376,7 @@ class Calls(Choosing):
         self.joins.clear()
         self.shared.leave(self.machine, self.clock.now)
         for call in list(self._waiting.values()):
-            self._drop(call)
-            self._tell_joined(call, Outcome.CANCELLED, f"the host closed the connection{NEVER_SENT}", None)
+            self._drop(call, "the host closed the connection")
         for call in self.ledger.in_flight():
             self._conclude(call)
         self._give_up_answers()

@@ -140,6 +140,11 @@ class Carrying(Aside):
         """There is a legacy stream, which has said where to post."""
         return self._endpoint is not None
 
+    @property
+    def awaiting(self) -> int:
+        """Requests that are posted as soon as there is an endpoint."""
+        return sum(stream.call is not None for stream in self._still_awaiting())
+
     def _still_awaiting(self) -> list[Stream]:
         return list(filter(self._is_open, self._awaiting.values()))
 

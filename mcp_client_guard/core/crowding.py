@@ -1,4 +1,4 @@
-"""Requests that wait for a connection, where the host's client has a limit: nothing of them is decided yet.
+"""Requests that wait for a connection, where the host's client has a limit.
 
 They hold nothing up but each other: the host's answers, cancels and notifications pass them.
 """
@@ -7,73 +7,54 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import CancelTimer, SetTimer, Timer, TimerKind
 from .answers import not_executed_answer
 from .calls import Calls
-from .inputs import MessageSubmitted
-from .listening import METHOD as LISTEN
+from .ledger import Call, Own
+from .listening import is_listen
 from .room import MOST_WAITING, Room
 
 
 @define(eq=False, repr=False)
 class Crowding(Calls):
-    """Lets in as many as there is room for, in the order they came."""
+    """Lets out as many as there is room for, in the order they came."""
 
     room: Room | None = field(default=None, kw_only=True)
     """None: a connection for each."""
-    _crowd: dict[int, MessageSubmitted] = field(factory=dict, init=False)
-    """By the number of their deadline."""
 
-    def _request(self, sent: MessageSubmitted) -> None:
-        room, method = self.room, sent.message["method"]
-        if room is None or method == "initialize":  # of which there is one at most
-            super()._request(sent)
-            return
-        lasts = method == LISTEN and self.session.is_stateless(sent.headers)
-        if lasts and room.is_held_for_good:
+    def _go_out(self, call: Call) -> None:
+        room = self.room
+        if room is None:
+            super()._go_out(call)
+        elif is_listen(call) and room.is_held_for_good:
             # Nothing would ever end its wait.
-            self._crowd_out(sent, "the client has no connection to spare for another subscription")
-        elif room.has_for_request(self.queued) or (lasts and room.has_for_lasting):
-            super()._request(sent)
-        elif len(self._crowd) >= MOST_WAITING:
-            self._crowd_out(sent, "too many requests wait for a connection of the client")
+            self._crowd_out(call, "the client has no connection to spare for another subscription")
+        elif self._has_room(room, call):
+            super()._go_out(call)
+        elif len(self._waiting) >= MOST_WAITING:
+            self._crowd_out(call, "too many requests wait for a connection of the client")
         else:
-            number = self.ledger.new_wire_id()
-            self._crowd[number] = sent
-            self.out.append(SetTimer(_deadline(number), self.policy.deadline_of(None)))
+            call.is_new = True
+            self._wait(call)
 
     def let_in(self, room: Room) -> None:
         """Connections may have become free."""
-        while self._crowd and room.has_for_request(self.queued):
-            super()._request(self._next(next(iter(self._crowd))))
+        for call in list(self._waiting.values()):
+            if self._awaits_session(call):
+                continue
+            is_hopeless = is_listen(call) and room.is_held_for_good
+            if not (is_hopeless or self._has_room(room, call)):
+                return
+            self._release_one(call)
 
-    def _next(self, number: int) -> MessageSubmitted:
-        self.out.append(CancelTimer(_deadline(number)))
-        return self._crowd.pop(number)
+    def _has_room(self, room: Room, call: Call) -> bool:
+        return room.has_for_request(self._promised) or (is_listen(call) and room.has_for_lasting)
 
-    def _crowd_out(self, sent: MessageSubmitted, why: str) -> None:
-        self._deliver(not_executed_answer(sent.message["id"], "wire", why))
+    @property
+    def _promised(self) -> int:
+        """Requests whose connection is free while it is open what becomes of them: they may be sent again."""
+        stranded = sum(stranded.call.own is not Own.HEIR for stranded in self._stranded.values())
+        suspects = sum(suspect.call.in_flight for suspect in self._suspects)
+        return stranded + suspects + self.streams.awaiting
 
-    def _cancel(self, sent: MessageSubmitted) -> None:
-        params = sent.message.get("params")
-        request_id = params.get("requestId") if isinstance(params, dict) else None
-        waiting = [number for number, each in self._crowd.items() if each.message["id"] == request_id]
-        if waiting:
-            self._next(waiting[0])
-        else:
-            super()._cancel(sent)
-
-    def deadline(self, first_wire_id: int) -> None:
-        waiting = self._crowd.pop(first_wire_id, None)
-        if waiting is None:
-            super().deadline(first_wire_id)
-        else:
-            self._crowd_out(waiting, "no connection of the client became free within call_deadline")
-
-    def close(self) -> None:
-        self._crowd.clear()
-        super().close()
-
-
-def _deadline(number: int) -> Timer:
-    return Timer(TimerKind.DEADLINE, number)
+    def _crowd_out(self, call: Call, why: str) -> None:
+        self._turn_away(call, not_executed_answer(call.host_id, "wire", why))

@@ -104,7 +104,10 @@ class Call:
     digest: bytes = b""
     """Of tool and arguments."""
     waits: bool = False
-    """For a session: nothing of it is sent, and it has no row."""
+    """For a session or a connection: nothing of it is sent, and it has no row."""
+    is_new: bool = False
+    """By what was known when there was a session for it, it repeats none: that stays so while it waits for a
+    connection, whatever the others come to meanwhile."""
     troubled: bool = False
     """Its stream is lost, on trial or unproven, or it waits for a new session: a repeat joins it."""
     suspected: bool = False

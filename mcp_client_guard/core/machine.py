@@ -132,9 +132,10 @@ class Machine:
             self._clock.now = now
         for one in told:
             self._decide(one)
+            if self.room is not None:  # before the next, which must not overtake what waits
+                self._streams.post_waiting(self.room)
+                self._calls.let_in(self.room)
         if self.room is not None:
-            self._streams.post_waiting(self.room)
-            self._calls.let_in(self.room)
             self.room.handed_over()
         actions = self._out[:]
         self._out.clear()

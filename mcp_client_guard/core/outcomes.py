@@ -86,7 +86,7 @@ class Outcomes(ABC):
         self.streams.post_call(call, message, headers, delay)
 
     def _set_deadline(self, call: Call) -> None:
-        """One for its wait for a session and for all its sendings."""
+        """One for all that it waits for and for all its sendings."""
         call.first_wire_id = call.wire_id
         seconds = self.policy.deadline_of(call.tool) if call.own in (None, Own.TASK) else OWN_SECONDS
         seconds = TRIAL_SECONDS if call.own is Own.TRIAL else seconds

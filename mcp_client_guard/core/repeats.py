@@ -23,6 +23,8 @@ class Repeats(Outcomes):
         if call.method != "tools/call":
             return False
         call.digest = arguments_digest(call.params)
+        if call.is_new:
+            return False
         consent = meta_of(call.params, CONSENT)
         if call.continues is not None:
             return self._repeats_round(call, call.continues, consent)

@@ -42,11 +42,11 @@ class Room:
     _seen: int = field(default=0, init=False)
     """Of `out`."""
 
-    def has_for_request(self, queued: int) -> bool:
-        """`queued`: requests that are to have one as soon as there is a session."""
+    def has_for_request(self, promised: int) -> bool:
+        """`promised`: requests that hold none now, and are to have one before any other."""
         used = self._used()
         beside = max(0, used[Use.LASTING] - self.spare)
-        return queued + used[Use.REQUEST] + beside < self.calls
+        return promised + used[Use.REQUEST] + beside < self.calls
 
     @property
     def has_for_lasting(self) -> bool:

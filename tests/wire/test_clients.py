@@ -115,13 +115,13 @@ async def test_a_client_with_few_connections_gets_through_its_calls(playing: Pla
 
 async def test_a_request_for_which_no_connection_becomes_free_in_time_was_not_executed() -> None:
     async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1)) as client:
-        options = {"http_client": client, "policy": {"call_deadline": {"charge": 60, "*": 0.15}}}
+        options = {"http_client": client, "policy": {"call_deadline": {"other": 0.15}}}
         async with plainly(Streams(steps(How.STALL)), **options) as (server, host):
             await host.request("ping")  # from here on the session takes requests at once
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(host.call)
                 await server.wait_for(lambda request: request.rpc_method == "tools/call")
-                crowded = await host.call()
+                crowded = await host.call("other")
                 tasks.cancel_scope.cancel()
             assert (crowded.code, crowded.data["by"]) == (CODE_NOT_EXECUTED, "wire")
             assert "connection" in crowded.text
