@@ -119,14 +119,15 @@ class Connection:
         inbox = Inbox(guard.policy.max_event_size)
         block = secrets.randbelow(_WIRE_ID_RANGE)
         guard._blocks.append(block)
+        limit = None if guard._client is None else http.connection_limit(guard._client, guard.url)
         machine = self._machine = Machine(
             guard.policy,
             first_wire_id=1 + block * _WIRE_IDS_EACH,
             salt=guard._salt,
             generation=guard.generation,
-            max_calls=_max_calls(guard._client),
-            spare=_spare(guard._client),
-            opens_standalone=_can_spare_one(guard._client),
+            max_calls=None if limit is None else max(1, limit - _spare(limit)),
+            spare=0 if limit is None else _spare(limit),
+            opens_standalone=limit is None or limit >= 3,  # a call and a notification need the other two
             ends_session=guard._terminate,
             shared=guard._shared,
             name=self._number,
@@ -249,18 +250,6 @@ class Connection:
         return send
 
 
-def _max_calls(client: http.HttpClient | None) -> int | None:
+def _spare(limit: int) -> int:
     """A caller's client has its own limit; some are left for notifications and the standalone stream."""
-    limit = None if client is None else http.connection_limit(client)
-    return None if limit is None else max(1, limit - _spare(client))
-
-
-def _spare(client: http.HttpClient | None) -> int:
-    limit = None if client is None else http.connection_limit(client)
-    return 0 if limit is None else min(_SPARE_CONNECTIONS, limit - 1)
-
-
-def _can_spare_one(client: http.HttpClient | None) -> bool:
-    """Whether one connection can be taken for good: a call and a notification need the other two."""
-    limit = None if client is None else http.connection_limit(client)
-    return limit is None or limit >= 3
+    return min(_SPARE_CONNECTIONS, limit - 1)

@@ -115,7 +115,7 @@ class Guard:
             raise ValueError(f"generation must be 'auto', 'sessions', 'host' or 'legacy-sse', not {generation!r}")
         if headers is not None and http_client is not None:
             raise ValueError("give headers or http_client, not both: set the headers on your client")
-        if generation == "legacy-sse" and http_client is not None and http.connection_limit(http_client) == 1:
+        if generation == "legacy-sse" and http_client is not None and http.connection_limit(http_client, url) == 1:
             raise ValueError("http_client allows one connection, which a legacy session holds: allow two or more")
         self.url = url
         self.key = key

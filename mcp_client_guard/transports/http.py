@@ -73,9 +73,11 @@ def default_client(url: str, headers: Mapping[str, str]) -> PoolClient | httpx.A
     return httpx.AsyncClient(headers=dict(headers), limits=limits, timeout=timeout, verify=tls())
 
 
-def connection_limit(client: HttpClient) -> int | None:
-    """How many connections a caller's client opens at most, where it can be seen."""
-    pool = getattr(getattr(client, "_transport", None), "_pool", None)
+def connection_limit(client: HttpClient, url: str) -> int | None:
+    """How many connections a caller's client opens at most for this URL, where it can be seen."""
+    chosen = getattr(client, "_transport_for_url", None)  # a mounted one, that of a proxy, or its own
+    transport = getattr(client, "_transport", None) if chosen is None else chosen(httpx.URL(url))
+    pool = getattr(transport, "_pool", None)
     limit = getattr(pool, "_max_connections", None)
     return limit if isinstance(limit, int) and limit < sys.maxsize else None
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -18,6 +19,7 @@ from mcp_client_guard import CallSettled, GuardPolicy, Outcome, SQLiteStore
 from mcp_client_guard.adapters import mcp as ours
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, result, tool_result
+from mcp_client_guard.transports.http import connection_limit
 
 from .hosts import (
     LIMIT,
@@ -93,6 +95,18 @@ async def test_more_calls_than_a_client_has_connections_all_complete(playing: Pl
 
         async with playing(Streams(slow), http_client=client) as (_, host):
             assert await run_together(*[host.call] * 20) == [Answer("done")] * 20
+
+
+async def test_the_limit_is_that_of_the_transport_which_carries_the_url() -> None:
+    mounted = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=3))
+    async with httpx.AsyncClient(mounts={"https://": mounted}, limits=httpx.Limits(max_connections=9)) as client:
+        assert connection_limit(client, "https://example.com/mcp") == 3
+        assert connection_limit(client, "http://example.com/mcp") == 9
+
+
+async def test_a_client_that_is_no_httpx_client_may_show_no_limit() -> None:
+    client: Any = SimpleNamespace()
+    assert connection_limit(client, "https://example.com/mcp") is None
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 6])
