@@ -292,7 +292,7 @@ class Calls(Choosing):
         self._wait_no_more(call)
         fresh = self._call_from(call.sent, call.continues)
         fresh.first_wire_id, fresh.joined, fresh.consented = call.first_wire_id, call.joined, call.consented
-        fresh.consent, fresh.has_brought, fresh.left = call.consent, call.has_brought, call.left
+        fresh.consent, fresh.brought, fresh.left = call.consent, call.brought, call.left
         fresh.is_new, fresh.went_along = call.is_new, call.went_along
         self._send(fresh)
 

@@ -123,8 +123,8 @@ class Call:
     consented: bool = False
     consent: str | None = None
     """The call key whose consent this repeat has used up; it is as good as before if nothing of this runs."""
-    has_brought: bool = False
-    """That consent came with the request."""
+    brought: str | None = None
+    """By which key or name that consent came with the request."""
     """It repeats a call in doubt, and may."""
     previous: tuple[int, int] | None = None
     """Incarnation and wire ID of the sending before this one."""

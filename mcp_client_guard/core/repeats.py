@@ -61,7 +61,9 @@ class Repeats(Outcomes):
             return False
         elif self._is_consented(call, named.call_key, consent):
             self.shared.name(key, Named(key, call.digest))
-            call.consented, call.consent = True, None  # until it has run, the name may be sent
+            call.consented = True
+            if named.call_key == key:
+                call.consent = None  # until it has run, the name may be sent
             return False
         else:
             self._refuse_repeat(call, told)
@@ -159,12 +161,12 @@ class Repeats(Outcomes):
         """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
         if self.policy.resend_of(call.tool) == "always":
             return True
-        brought = consent is not None and consent in (call_key, self.shared.linked(call_key))
-        consented = self.shared.consented(call_key, by_request=brought)
-        if not consented:
+        fits = consent in (call_key, self.shared.linked(call_key))
+        # The name was sent by such a consent, and refused: it stands for that one no more.
+        fits = fits or (consent == call.call_key and self.shared.was_linked(call_key, call.call_key))
+        if not self.shared.consented(call, call_key, consent if fits else None):
             return False
-        call.consent, call.has_brought = call_key, brought
-        if brought:
+        if call.brought is not None:
             self.out.append(Save((ConsentSpent(call_key),)))
         return True
 

@@ -100,26 +100,34 @@ class SharedLedger:
         self.consents[call_key] = None
         _bound(self.consents)
 
-    def consented(self, call_key: str, *, by_request: bool = False) -> bool:
-        """Whether there is such a consent; it is used up by this.
+    def consented(self, call: Call, call_key: str, brought: str | None) -> bool:
+        """Whether there is consent to this repeat of the call with that key; it is used up by this.
 
-        `by_request`: the request brings it along. One that comes again, as those of frameworks do that repeat
-        what failed, brings the same consent, which was to one repeat.
+        `brought`: the key or name by which the request brings it along. One that comes again, as those of
+        frameworks do that repeat what failed, brings the same consent, which was to one repeat.
         """
-        if by_request and call_key not in self.brought:
-            self.brought[call_key] = None
-            _bound(self.brought)
+        if brought is not None and not self.brought.keys() & {call_key, brought}:
+            self._bring(call_key, brought)
+            call.consent, call.brought = call_key, brought
             return True
         given = next((key for key in (call_key, self.linked(call_key)) if key in self.consents), None)
         if given is None:
             return False
         del self.consents[given]
+        call.consent, call.brought = call_key, None
         return True
+
+    def _bring(self, *call_keys: str) -> None:
+        """By none of these can a request bring another consent: the name may be that of the repeat itself now."""
+        for call_key in call_keys:
+            self.brought[call_key] = None
+            _bound(self.brought)
 
     def give_back(self, call: Call) -> None:
         """Nothing of this repeat has run, nor will."""
-        if call.consent is not None and call.has_brought:
-            self.brought.pop(call.consent, None)
+        if call.consent is not None and call.brought is not None:
+            for key in (call.consent, call.brought):
+                self.brought.pop(key, None)
         elif call.consent is not None:
             self.consent(call.consent)
         call.consent = None
@@ -178,8 +186,7 @@ class SharedLedger:
             elif call.outcome in _ANSWERED:
                 self.resolved(call.arguments_digest, call.call_key)
             if call.consent_spent:
-                self.brought[call.call_key] = None
-                _bound(self.brought)
+                self._bring(call.call_key, *([] if call.also_named is None else [call.also_named]))
             if named:
                 not_kept = call.outcome in _ANSWERED and call.answer is None
                 if not_kept:
@@ -268,6 +275,10 @@ class SharedLedger:
         name = self._links.get(call_key)
         named = None if name is None else self.names.get(name)
         return name if named is not None and named.call_key == call_key else None
+
+    def was_linked(self, call_key: str, name: str) -> bool:
+        """Whether this name stands for the call with this key, or did until it was sent itself."""
+        return self._links.get(call_key) == name
 
     def names_of(self, call: Call) -> tuple[str, ...]:
         """All that the host may call this call by."""

@@ -124,6 +124,72 @@ def test_a_request_may_bring_consent_to_the_name_once(process: Process, one: Con
     assert is_doubted(later.consenting("key-1-0-2"))
 
 
+@pytest.mark.parametrize("how", ["refused", "cancelled", "not saved"])
+@pytest.mark.parametrize("brought", ["key-1-0-2", "order-17", None])
+def test_a_consent_to_what_it_repeated_is_as_good_as_before_if_nothing_ran(
+    process: Process, one: Connection, brought: str | None, how: str
+) -> None:
+    def again() -> Peer:
+        meta = {"io.github.mcp-client-guard/call-key": "order-17"}
+        if brought is not None:
+            meta["io.github.mcp-client-guard/consent"] = brought
+        return one._call("charge", {}, meta)
+
+    one.call().cut()
+    assert is_doubted(one.named("order-17"))
+    if brought is None:
+        process.shared.consent("order-17")
+    if how == "cancelled":
+        one.request("tools/list").refuse(404)
+    repeat = again()
+    if how == "refused":
+        repeat.refuse(413)
+    elif how == "not saved":
+        repeat.save_failed()
+    else:
+        one.cancel(repeat)
+        one.reinitialized()
+    if brought is not None:
+        assert is_doubted(one.call()), "it is this request's"
+    sent = again()
+    assert is_sent(sent)
+    sent.cut()
+    assert is_doubted(again()), "one that comes again brings the same consent"
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize("brought", ["key-1-0-2", "order-17"])
+def test_a_named_request_that_brings_consent_and_comes_again_is_sent_once(
+    process: Process, one: Connection, restarted: bool, brought: str
+) -> None:
+    """The consent was to the call that the name stood for, and not to the repeat, which has the name now."""
+    meta = {"io.github.mcp-client-guard/call-key": "order-17", "io.github.mcp-client-guard/consent": brought}
+    one.call().cut()
+    assert is_doubted(one.named("order-17"))
+    sent = one._call("charge", {}, meta)
+    assert is_sent(sent)
+    sent.cut()
+    later = restarted_as(process) if restarted else one
+    assert is_doubted(later._call("charge", {}, meta))
+    later.process.shared.consent("order-17")
+    assert is_sent(later._call("charge", {}, meta))
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_consent_to_a_name_is_none_to_what_it_stood_for_once_it_has_run(
+    process: Process, one: Connection, restarted: bool
+) -> None:
+    one.call().cut()
+    assert is_doubted(one.named("order-17"))
+    process.shared.consent("order-17")
+    one.named("order-17").answer(CHARGED)
+    one.drain(4)
+    later = restarted_as(process) if restarted else one
+    assert is_doubted(later.consenting("order-17")), "without the name it repeats the first"
+    process.shared.consent("order-17")
+    assert is_doubted(later.call())
+
+
 def test_an_answer_that_comes_late_is_that_of_the_name(one: Connection) -> None:
     first = one.call()
     one.elapse(TimerKind.DEADLINE, first.stream)

@@ -62,9 +62,10 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ledger.consent(f"k{number}")
     assert keys(ledger, b"same") == []
     assert keys(ledger, bytes([2])) == ["k"]
-    assert not ledger.consented("k0")
-    assert ledger.consented("k2")
-    assert not ledger.consented("k2")
+    call = Call(1, None, "tools/call", "charge", {}, "", True, 1)
+    assert not ledger.consented(call, "k0", None)
+    assert ledger.consented(call, "k2", None)
+    assert not ledger.consented(call, "k2", None)
 
 
 def test_as_many_names_are_kept_as_the_store_keeps_calls() -> None:
