@@ -13,6 +13,7 @@ from .consent import Consent, consent_to
 from .inputs import Reconciled
 from .ledger import NEVER_SENT, Call, Own, Refusal
 from .model import JSON, CallSettled, Outcome
+from .output_schema import misfits
 from .repeats import Repeats
 from .state import SessionState
 from .verdicts import Fail, Resend, Resolve
@@ -254,8 +255,8 @@ class Reconciling(Repeats):
         if result is None:
             self._tell_in_doubt(call, f"{stranded.reason}; the reconcile hook gave a result that is no object")
             return
-        if _lacks_structure(result, self._tool_of(call)):
-            why = "the reconcile hook's result lacks what the tool's output schema requires"
+        if misfits(result, self._tool_of(call)):
+            why = "the reconcile hook's result does not fit the tool's output schema"
             self._tell_in_doubt(call, f"{stranded.reason}; {why}")
             return
         answer: JSON = {"jsonrpc": "2.0", "id": call.host_id, "result": result}
@@ -324,16 +325,6 @@ def hints_of(tool: JSON | None) -> JSON:
     """What a tool says of itself."""
     hints = tool.get("annotations") if tool is not None else None
     return hints if isinstance(hints, dict) else {}
-
-
-def _lacks_structure(result: JSON, tool: JSON | None) -> bool:
-    """Whether SDKs would raise for this result of the tool: whoever then calls again would have it run twice."""
-    schema = tool.get("outputSchema") if tool is not None else None
-    if not isinstance(schema, dict) or result.get("isError") is True:
-        return False
-    structured, required = result.get("structuredContent"), schema.get("required")
-    names = required if isinstance(required, list) else []
-    return not isinstance(structured, dict) or any(name not in structured for name in map(str, names))
 
 
 def _schema_of(tool: JSON | None) -> JSON | None:

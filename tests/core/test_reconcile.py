@@ -351,6 +351,7 @@ def test_what_a_hook_says_is_said_to_whoever_repeats_the_call_and_in_the_ledger(
 
 
 OUTPUT: dict[str, Any] = {"type": "object", "required": ["result"]}
+TEXT: dict[str, Any] = {**OUTPUT, "properties": {"result": {"type": "string"}}}
 
 
 @pytest.mark.parametrize(
@@ -363,11 +364,13 @@ OUTPUT: dict[str, Any] = {"type": "object", "required": ["result"]}
         ({**RESULT, "isError": True}, OUTPUT, True),
         ({**RESULT, "structuredContent": {}}, {"type": "object"}, True),
         ({**RESULT, "structuredContent": {}}, {"required": "result"}, True),
+        ({**RESULT, "structuredContent": {"result": {"charge": 100}}}, TEXT, False),
+        ({**RESULT, "structuredContent": {"result": "charged"}}, TEXT, True),
         (RESULT, None, True),
     ],
 )
 @pytest.mark.parametrize("is_heir", [False, True])
-def test_a_result_that_lacks_what_the_tool_s_output_schema_requires_is_not_taken(
+def test_a_result_that_does_not_fit_the_tool_s_output_schema_is_not_taken(
     hooked: Driver, result: Any, schema: Any, is_taken: bool, is_heir: bool
 ) -> None:
     """An SDK would raise for it; to the guard the call would have had its answer, and the next would be sent."""
