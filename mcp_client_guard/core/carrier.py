@@ -107,8 +107,8 @@ class Carrying(Aside):
                 return
         stream.attempts += 1
         retry_after = (refusal and refusal.retry_after) or 0.0
-        final = final or retry_after > LONGEST_RETRY_AFTER
-        if final or stream.attempts > self.policy.max_attempts or not self._still_awaiting():
+        spent = stream.attempts > self.policy.max_attempts or retry_after > LONGEST_RETRY_AFTER
+        if final or spent or not self._still_awaiting():
             self.close_carrier()
             calls = self._await_no_more(why)
             if final and self.calls.may_have_moved(refusal.status if refusal else 200):
@@ -129,7 +129,9 @@ class Carrying(Aside):
         super().reconnect(at)
         stream = self._streams.get(STANDALONE)
         if stream is not None and stream.kind is StreamKind.CARRIER and not (stream.answered or stream.begun):
-            self._get_anew(stream, NO_DELAY)  # it waits for its next attempt
+            # It waits for its next attempt: from now on for what the server has named alone.
+            stream.attempts = self._failures = 0
+            self._get_anew(stream, self._delay(stream))
 
     @property
     def is_carrier_wanted(self) -> bool:

@@ -982,3 +982,16 @@ def test_reconnect_has_a_carrier_that_waits_opened_at_once(driver: Legacy) -> No
     assert get.delay.at_least == 0.0
     driver.carrier.begin()
     assert not of(driver.feed(ReconnectRequested(driver.now)), Get), "it is under way"
+
+
+def test_but_no_sooner_than_the_server_has_said_and_with_all_its_attempts() -> None:
+    driver = Legacy(GuardPolicy(max_attempts=1))
+    driver.request("initialize")
+    driver.accepts()
+    driver.carries(None, "p", retry=30_000)
+    driver.carrier.cut()
+    (get,) = of(driver.feed(ReconnectRequested(driver.now)), Get)
+    assert (get.delay.attempt, get.delay.retry_ms) == (0, 30_000)
+    driver.carrier.begin()
+    (get,) = of(driver.carrier.cut(), Get)
+    assert (get.delay.attempt, get.delay.retry_ms) == (1, 30_000)

@@ -545,6 +545,16 @@ def test_where_it_works_no_more_the_initialize_is_posted(how: str) -> None:
     assert not of(driver.sent("initialize").refuse(404), Get), "asked once"
 
 
+@pytest.mark.parametrize("status", [408, 429, 503])
+def test_a_server_that_asks_for_a_long_wait_has_not_moved(status: int) -> None:
+    """It would be asked again at once, by POST."""
+    driver = remembering(auto())
+    mine = driver.request("initialize")
+    told = driver.carrier.refuse(status, retry_after=120.0)
+    assert not of(told, Post)
+    assert [m["id"] for m in delivered(told)] == [mine.host_id]
+
+
 def test_what_is_locked_has_not_moved() -> None:
     driver = remembering(auto())
     driver.request("initialize")
