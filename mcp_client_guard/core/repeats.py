@@ -138,7 +138,8 @@ class Repeats(Outcomes):
             joinable = [c for c in joinable if not self.shared.is_named(c)]
         if not joinable or self.policy.resend_of(call.tool) == "always":
             return False
-        self._join(call, joinable[0])
+        # Of several heirs each has a caller of its own that comes again.
+        self._join(call, min(joinable, key=lambda other: len(other.joined) - self._left_by(other)))
         return True
 
     def _may_be_repeated(self, call: Call) -> bool:

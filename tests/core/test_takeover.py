@@ -833,3 +833,26 @@ def test_a_repeat_of_a_call_that_a_dead_process_made_joins_it_however_healthy_it
         heir.event("e1", call.progress(1))
     actions = heir.event("e2", {"jsonrpc": "2.0", "id": call.stream, "result": {"content": []}}) + heir.end()
     assert repeat.host_id in [m.get("id") for m in delivered(actions)]
+
+
+def test_repeats_of_two_equal_calls_of_a_dead_process_join_one_each() -> None:
+    one = opened()
+    calls = [one.call(cents=100), one.call(cents=100)]
+    for call, log in zip(calls, "ab", strict=True):
+        call.accept()
+        call.event(f"{log}0")
+        call.event(f"{log}1", call.progress(1))
+    one.drain(100)
+    two = one.process.killed().connect()
+    prove(two)
+    repeats = [two.call(cents=100) for _ in calls]
+    told = []
+    for call, log in zip(calls, "ab", strict=True):
+        heir = two.peer(call.stream)
+        heir.accept()
+        heir.event(f"{log}1", call.progress(1))
+        result = {"content": [{"type": "text", "text": log}]}
+        answered = heir.event(f"{log}2", {"jsonrpc": "2.0", "id": call.stream, "result": result})
+        told += delivered(answered + heir.end())
+    texts = {m["id"]: m["result"]["content"][0]["text"] for m in told if "result" in m}
+    assert texts == {repeats[0].host_id: "a", repeats[1].host_id: "b"}
