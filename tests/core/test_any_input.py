@@ -416,7 +416,7 @@ def _keeps_the_header(self: Any, method: str) -> dict[str, str]:
 def test_a_bug_is_found(owner: type, name: str, bug: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, bug)
     many = settings(
-        max_examples=1500, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False, **COMMON
+        max_examples=12_000, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False, **COMMON
     )
     with pytest.raises(AssertionError, match=says):
         many(given(DRAWN, SCHEMES, st.booleans(), st.booleans())(run))()
