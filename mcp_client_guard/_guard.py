@@ -180,9 +180,10 @@ class Guard:
 
         Inside a connection it waits until each has its outcome, the connection is closed, or `call_deadline` is
         over: those whose answer was replayed, or whose task was asked for, are `recovered` and carry their
-        `answer`; the others are `in_doubt`, for now where nobody looks for their answer until the next
-        connection. What it returned is said again by the next process, unless the host has sent a request
-        since, or has left. Before the first connection it is empty: the store is read when that is opened.
+        `answer`, unless a repeat has taken it; the others are `in_doubt`, for now where nobody looks for their
+        answer until the next connection. What it returned is said again by the next process, unless the host has
+        sent a request since, or has left. Before the first connection it is empty: the store is read when that is
+        opened.
 
         Raises: as `calls` does.
         """

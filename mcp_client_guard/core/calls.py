@@ -19,7 +19,7 @@ from .ledger import (
     meta_of,
 )
 from .listening import is_listen
-from .model import JSON, AnswerDrained, Outcome, OutcomeTold, Told
+from .model import JSON, AnswerDrained, Outcome
 from .outcomes import deadline_timer
 from .report import NotificationLost
 from .rounds import Round, asks_for_input, continuing_key
@@ -341,10 +341,9 @@ class Calls(Choosing):
     def drained(self, call: Call | Repeat, message: JSON) -> None:
         """The host has taken the answer to this request; or that of the call which it repeats."""
         if isinstance(call, Repeat):
-            if call.call.untold:
-                self.out.append(Save((OutcomeTold(call.of, Told.CALLER),)))
+            self._repeat_drained(call, message)
             return
-        if call.untold:
+        if call.untold and not self._has_come_since(call, call.call_key, message):
             call.untold = False
             kept = self.policy.keep_results or bool(self.shared.names_of(call))
             self.out.append(Save((AnswerDrained(*call.row, kept),)))

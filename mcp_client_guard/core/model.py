@@ -198,6 +198,8 @@ class OutcomeTold:
 
     call_key: str
     told: Told
+    taken: bool = False
+    """With its answer, whose bytes may go."""
 
 
 @frozen

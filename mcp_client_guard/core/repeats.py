@@ -5,9 +5,9 @@ from __future__ import annotations
 from attrs import define
 
 from .actions import Report, Save
-from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
+from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer, is_of_server
 from .ledger import CONSENT, Call, Joined, Own, Repeat, arguments_digest, meta_of
-from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome
+from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome, OutcomeTold, Told
 from .outcomes import WAITS_ELSEWHERE, Outcomes
 from .report import RepeatJoined, RepeatRefused
 from .rounds import Round, asks_for_input, awaited_key, continuing_key, goes_on_from
@@ -188,6 +188,18 @@ class Repeats(Outcomes):
         self._answer(call, self._doubt_answer(call, told))
         self.out.append(Save((CallRepeated(told.call_key),)))
         self.out.append(Report(RepeatRefused(call.tool, told.call_key)))
+
+    def _repeat_drained(self, repeat: Repeat, message: JSON) -> None:
+        if repeat.call.untold and not self._has_come_since(repeat.call, repeat.of, message):
+            # A later round has the same call key: that answer is not what was taken here.
+            kept = self.policy.keep_results or self.shared.has_name(repeat.of) or asks_for_input(message)
+            self.out.append(Save((OutcomeTold(repeat.of, Told.CALLER, not kept),)))
+
+    def _has_come_since(self, call: Call, call_key: str, message: JSON) -> bool:
+        """The host has taken that it is in doubt; but its answer has come, and is the next repeat's."""
+        doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
+        has_come = any(doubt.call_key == call_key and doubt.answer is not None for doubt in doubts)
+        return has_come and not is_of_server(message)
 
     def _join(self, call: Call, other: Call, *, goes_along: bool = False) -> None:
         assert call.host_id is not None

@@ -289,6 +289,10 @@ class SharedLedger:
         """Whether the host has a name for it."""
         return what.named or self.linked(what.call_key) is not None
 
+    def has_name(self, call_key: str) -> bool:
+        """Whether this is the name of a call, or the host has one for the call with this key."""
+        return call_key in self.names or self.linked(call_key) is not None
+
     def name(self, name: str, named: Named) -> None:
         self.names.pop(name, None)
         self.names[name] = named

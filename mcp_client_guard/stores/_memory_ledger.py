@@ -236,6 +236,8 @@ class Ledger:
                     newest.consent_spent = True
             case OutcomeTold():
                 for known in self._of(record.call_key, origin, principal):
+                    if record.taken and known.told is not Told.CALLER:
+                        known.answer = None
                     known.told = min(known.told, record.told, key=lambda told: told.value)
             case GenerationFound():
                 self._found(origin, record.generation)

@@ -245,8 +245,9 @@ def _named(owner: Owner, call_key: str) -> tuple[str, str, str, str | None]:
 
 def _tell(db: sqlite3.Connection, owner: Owner, told: OutcomeTold) -> None:
     """Few rows are untold: they have an index of their own."""
+    answer = "NULL" if told.taken else "answer"
     db.execute(
-        "UPDATE call SET untold = min(untold, ?)"
+        f"UPDATE call SET untold = min(untold, ?), answer = {answer}"
         " WHERE key = ? AND untold AND call_key = ? AND origin IS ? AND principal IS ?",
         (told.told.value, *_named(owner, told.call_key)),
     )

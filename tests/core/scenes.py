@@ -170,7 +170,9 @@ class Disk:
                 self._change(call, answer=call.answer if record.kept else None, told=Told.CALLER)
             case OutcomeTold():
                 for call in [c for c in self.calls.values() if c.call_key == record.call_key]:
-                    self._change(call, told=min(call.told, record.told, key=lambda told: told.value))
+                    told = min(call.told, record.told, key=lambda told: told.value)
+                    goes = record.taken and call.told is not Told.CALLER
+                    self._change(call, told=told, answer=None if goes else call.answer)
             case TaskCreated():
                 call = self._call(slot, record)
                 self._change(call, task_id=record.task_id, task_is_extension=record.is_extension, task_open=True)

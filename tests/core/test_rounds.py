@@ -284,6 +284,13 @@ def test_the_second_of_two_hosts_gets_what_the_first_one_gets(
     assert of(go_on(other).actions, Post), "it has its answer: what comes now is another call"
 
 
+def test_who_takes_the_question_late_has_not_taken_the_answer(two: tuple[Connection, Connection]) -> None:
+    host, other = two
+    go_on(host).answer()
+    other.drain(9)
+    assert host.process.disk.call.answer is not None
+
+
 @pytest.mark.parametrize("when", ["in flight", "answered"])
 def test_so_through_every_round(two: tuple[Connection, Connection], when: str) -> None:
     one, other = two

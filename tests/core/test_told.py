@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_client_guard.core.actions import Post, Save
+from mcp_client_guard.core.actions import Post, Save, TimerKind
 from mcp_client_guard.core.inputs import SaveFailed
 from mcp_client_guard.core.model import (
     AnswerDrained,
@@ -15,6 +15,7 @@ from mcp_client_guard.core.model import (
     OutcomeTold,
     Told,
 )
+from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.stored import StoredCall
 from mcp_client_guard.core.verdicts import Resend, Resolve
 from tests.core.driver import delivered, in_doubt, of, outcomes, records
@@ -66,6 +67,43 @@ def test_an_answer_kept_by_name_is_told_all_the_same() -> None:
     one.drain(10)
     assert (charge(one).told, charge(one).answer is None) == (Told.CALLER, False)
     assert of(after(one).call().actions, Post), "a call without that name is no repeat of it"
+
+
+@pytest.mark.parametrize("why", ["nothing", "name", "name of the repeat", "keep_results"])
+@pytest.mark.parametrize("how", ["late", "restarted", "listed"])
+def test_an_answer_that_a_repeat_has_taken_is_kept_for_a_reason_only(why: str, how: str) -> None:
+    one = opened(Process(policy=GuardPolicy(keep_results=why == "keep_results")))
+    call = one.named("order") if why == "name" else one.call()
+    if how == "late":
+        call.accept(events=False)
+        one.cancel(call)
+        call.body(call.result())
+    else:
+        call.answer()
+    now = after(one) if how in ("restarted", "listed") else one
+    if how == "listed":
+        now.process.disk.write(0, (OutcomeTold(charge(one).call_key, Told.LISTED),), False, now.now)
+    repeat = now.named("order") if why.startswith("name") else now.call()
+    assert not of(repeat.actions, Post)
+    assert charge(now).answer is not None
+    now.drain(10)
+    assert (charge(now).told, charge(now).answer is None) == (Told.CALLER, why == "nothing")
+
+
+def test_who_takes_a_doubt_has_not_heard_the_answer_that_came_meanwhile() -> None:
+    one = opened()
+    call = one.call()
+    call.stream_up("1").cut()
+    one.call()
+    call.accept()
+    call.event("1", call.progress(1))
+    assert len(delivered(one.elapse(TimerKind.DEADLINE, call.stream))) == 2
+    assert outcomes(call.event("2", call.result())) == [Outcome.RECOVERED]
+    one.drain(10)
+    assert (charge(one).told, charge(one).answer is None) == (Told.NOBODY, False)
+    repeat = after(one).call()
+    assert not of(repeat.actions, Post)
+    assert "result" in delivered(repeat.actions)[0]
 
 
 def test_an_answer_taken_by_its_name_is_no_other_call_s() -> None:

@@ -155,6 +155,19 @@ async def test_who_has_been_told_only_ever_grows(store: Store) -> None:
     await other.release()
 
 
+async def test_an_answer_that_was_taken_goes_and_no_other(store: Store) -> None:
+    claim = await claimed(store)
+    row = CallSettled(1, 1, Outcome.RECOVERED, "late", ANSWER, Told.NOBODY)
+    for slot, call_key in enumerate(("taken", "told", "other"), 1):
+        await claim.write(slot, [sent(1, call_key=call_key), row])
+    await claim.write(4, [sent(1, call_key="taken"), evolve(row, told=Told.CALLER)])
+    await claim.write(9, [OutcomeTold("taken", Told.LISTED), OutcomeTold("told", Told.CALLER)])
+    assert [c.answer for c in await store.calls()] == [ANSWER] * 4
+    await claim.write(9, [OutcomeTold("taken", Told.CALLER, taken=True)])
+    assert [c.answer for c in await store.calls()] == [None, ANSWER, ANSWER, ANSWER]
+    await claim.release()
+
+
 async def test_what_is_said_of_a_call_key_is_said_of_this_principal_s_at_this_endpoint(store: Store) -> None:
     """Two users may name their calls alike."""
     row = CallSettled(1, 1, Outcome.IN_DOUBT, "lost", None, Told.NOBODY)
