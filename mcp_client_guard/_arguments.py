@@ -59,6 +59,8 @@ def _are_headers(value: Any) -> bool:
 def _is_header(name: Any, value: Any) -> bool:
     if not (isinstance(name, str) and isinstance(value, str)):
         return False
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        return False
     return bool(_HEADER.fullmatch(name)) and value == value.strip(" \t") and not _UNSENDABLE & set(value)
 
 

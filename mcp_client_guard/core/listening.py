@@ -86,6 +86,7 @@ class Listening(Reconciling):
         """A refresh that had to wait is due."""
         call, subscription = self.ledger.by_first(first_wire_id), self._subscriptions.get(first_wire_id)
         if call is not None and subscription is not None:
+            subscription.refreshed_at = None
             self._refresh_listener(call, subscription)
 
     def _refresh_listener(self, call: Call, subscription: Subscription) -> None:

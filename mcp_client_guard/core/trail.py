@@ -333,6 +333,11 @@ class Trail:
         in_place = row.carried or not self._was_resumed(row.connection)
         return row.event_id is not None and in_place and row.number > self.begun_after
 
+    def _says_nothing(self, row: Row) -> bool:
+        """A priming event of a resume does. Where IDs tell an order, each is kept, so that none leaves it."""
+        minted = not row.carried and self._was_resumed(row.connection)
+        return minted and row.event_id is not None and self.scheme is _OPAQUE
+
     def _append(self, event_id: str | None, data: bytes, carried: bool, connection: int) -> Row:
         row = Row(event_id, data, carried, connection, self._next_number, self)
         if len(data) > _KEPT_DATA:
@@ -340,6 +345,8 @@ class Trail:
         if self._first_connection is None:
             self._first_connection = connection
         self._next_number += 1
+        if not carried and self.rows and self._says_nothing(row) and self._says_nothing(self.rows[-1]):
+            self._unindex(self.rows.pop())  # those of a server that polls would leave no room for others
         self.rows.append(row)
         if len(self.rows) > self.size:
             self._unindex(self.rows.popleft())

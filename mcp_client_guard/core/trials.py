@@ -202,7 +202,8 @@ class Trials(Placing):
     def refresh_due(self, at: float) -> None:
         """A refresh that had to wait is due, unless the session is gone meanwhile."""
         if self.session.state is SessionState.LIVE:
-            self._refresh(at)
+            self._refreshed_at = at
+            self.refresh_now()
 
     def _refresh(self, at: float) -> None:
         """Tell the host to read its lists again: at most once a minute; one that comes too soon waits."""

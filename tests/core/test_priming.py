@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mcp_client_guard.core.actions import Save
 from mcp_client_guard.core.model import Grade
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import Discontinuity
 
-from .driver import Driver, evidence, of
+from .driver import Driver, evidence, of, outcomes, reports
 
 
 def test_a_priming_event_minted_on_a_resume_is_neither_anchor_nor_cursor() -> None:
@@ -38,3 +42,30 @@ def test_a_priming_event_whose_id_cannot_be_sent_back_stores_nothing() -> None:
     call.accept()
     assert not of(call.event(" p"), Save)
     assert of(driver.drain(99), Save) == []
+
+
+@pytest.mark.parametrize(("scheme", "polls"), [("opaque", 300), ("monotone", 3), ("contiguous", 3)])
+def test_a_server_that_polls_for_hours_takes_no_overlap_away(scheme: str, polls: int) -> None:
+    """It primes each connection, closes it, and wants to be asked again."""
+    driver = Driver(GuardPolicy(id_scheme=scheme)).opened()  # type: ignore[arg-type]
+    call = driver.call()
+    call.accept()
+    call.event("1", None, retry=1000)
+    call.event("2", call.progress(2))
+    call.event("3", call.progress(3))
+    driver.drain(9)
+
+    def polled() -> None:
+        call.end(after=1)
+        call.begin()
+        call.accept()
+        assert call.asked == "2"
+        assert evidence(call.event("3", call.progress(3)))[0].grade is Grade.PROVEN
+
+    for number in range(4, 4 + polls):
+        polled()
+        call.event(str(number))
+    polled()
+    for number in range(4, 4 + polls):
+        assert not reports(call.event(str(number)), Discontinuity), "its log has them, too"
+    assert outcomes(call.event(str(4 + polls), call.result()) + call.end())

@@ -349,6 +349,7 @@ async def test_the_state_follows_the_newest_connection() -> None:
         {"generation": "legacy"},
         {"headers": {"a": "b"}, "http_client": httpx.AsyncClient()},
         {"headers": {"authorization": "Bearer x\n"}},
+        {"headers": {"authorization": "Bearer \udcff"}},
         {"headers": {"authorization": " Bearer x"}},
         {"headers": {"authorization": None}},
         {"headers": {"authorization:": "Bearer x"}},
