@@ -83,6 +83,11 @@ class Asked:
         question = next(reversed(here or known), None)
         return None if question is None else question.number
 
+    def open_under(self, request_id: object, incarnation: int, stream: Stream) -> int | None:
+        """The same, if the host has not answered."""
+        number = self.number_of(request_id, incarnation, stream)
+        return number if number in self._open else None
+
     def restore(self, answers: tuple[ServerAnswered, ...]) -> None:
         """What an earlier process has answered in this session."""
         for known in answers:

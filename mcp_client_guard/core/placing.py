@@ -53,8 +53,10 @@ class Placing(Registry):
         """Whether an event that is not simply the next is to be delivered all the same."""
         if placement is Placement.DUPLICATE:
             self._drop_duplicate(stream, event, bool(messages_of(event.body)))
-            if stream.trail.adopted(event.event_id, event.connection):
+            adopted = stream.trail.adopted(event.event_id, event.connection)
+            if adopted:
                 self._wait_for_others(stream)
+            self._wait_for_answers(stream, event, adopted)
             return False
         if placement is not Placement.AMBIGUOUS:
             self._break(stream, placement.value, event)
@@ -62,6 +64,13 @@ class Placing(Registry):
         stream.trail.identifies_nothing()
         self._drop_stored(stream)
         return True
+
+    def _wait_for_answers(self, stream: Stream, event: EventReceived, adopted: bool) -> None:
+        """What was asked on another stream, and is not answered, is asked of the next process by this one, too."""
+        for message in messages_of(event.body):
+            number = self.calls.open_question(stream, message)
+            if number is not None:
+                stream.asked.setdefault(number, stream.trail.newest_number + (not adopted))
 
     def _place_empty(self, stream: Stream, event: EventReceived, placement: Placement) -> None:
         if placement is _NEXT:

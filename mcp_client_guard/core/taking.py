@@ -74,6 +74,12 @@ class Taking(TakeOver):
         self.streams.deliver(stream, message)
         return _DELIVERED
 
+    def open_question(self, stream: Stream, message: JSON) -> int | None:
+        """The number of this request of the server's, if the host was asked and has not answered."""
+        if "method" not in message or "id" not in message:
+            return None
+        return self.asked.open_under(message["id"], self.session.incarnation, stream)
+
     def asked_in_vain(self, call: Call | None, method: str) -> None:
         """The host's answer cannot be sent."""
         self.out.append(Report(NotificationLost(method, "the session that asked is gone")))

@@ -14,7 +14,7 @@ from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import NotificationLost
 from mcp_client_guard.core.stream import Stream, StreamKind
 from mcp_client_guard.core.trail import Trail
-from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, reports
+from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, records, reports
 from tests.core.scenes import Process, prove
 
 
@@ -453,3 +453,37 @@ def test_nor_does_one_whose_post_fails_for_good(how: str) -> None:
     actions = peer.not_written() + peer.not_written() if how == "never sent" else peer.refuse(int(how))
     assert [told.method for told in reports(actions, NotificationLost)] == ["response"]
     assert outcomes(actions) == ([] if how == "400" else [Outcome.IN_DOUBT])
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_what_another_stream_s_replay_has_asked_holds_the_position_of_its_own_back_too(is_answered: bool) -> None:
+    """The call by whose replay it came is over: after a crash only the question's own stream asks it again."""
+    driver = Driver().opened(standalone=True)
+    own = driver.standalone
+    own.event("s1", note("1"))
+    own.event("s2", note("2"))
+    call = driver.call().stream_up("e1", "e2")
+    driver.drain(9)
+    own.cut()
+    call.resumed()
+    call.event("e2", call.progress(2))
+    (number,) = asks(call, event_id="q")
+    call.event("e3", call.result())
+    call.end()
+    driver.drain(9)
+    if is_answered:
+        answer(driver, number)
+    own.begin()
+    own.accept()
+    own.event("s2", note("2"))
+    assert asks(own, event_id="q") == []
+    own.event("s3", note("3"))
+    driver.drain(9)
+    moved = [row for row in records(driver.log, CursorMoved) if row.stream == "standalone"]
+    assert moved[-1].rows[-1].event_id == ("s3" if is_answered else "s2")
+    if not is_answered:
+        answer(driver, number)
+        own.event("s4", note("4"))
+        driver.drain(9)
+        moved = [row for row in records(driver.log, CursorMoved) if row.stream == "standalone"]
+        assert moved[-1].rows[-1].event_id == "s4"
