@@ -9,17 +9,9 @@ from .answers import is_of_server, not_executed_answer, session_lost_answer
 from .choosing import Choosing
 from .classify import Ran
 from .inputs import Forwarded, MessageSubmitted
-from .ledger import (
-    CALL_KEY,
-    NEVER_SENT,
-    Call,
-    Own,
-    Repeat,
-    host_token_of,
-    meta_of,
-)
+from .ledger import CALL_KEY, NEVER_SENT, Call, Own, Repeat, host_token_of, meta_of
 from .listening import is_listen
-from .model import JSON, AnswerDrained, Outcome
+from .model import HAS_ANSWER, JSON, AnswerDrained, Outcome
 from .outcomes import deadline_timer
 from .report import NotificationLost
 from .rounds import Round, asks_for_input, continuing_key
@@ -343,7 +335,9 @@ class Calls(Choosing):
         if isinstance(call, Repeat):
             self._repeat_drained(call, message)
             return
-        if call.untold and not self._has_come_since(call, call.call_key, message):
+        if call.untold and (
+            is_of_server(message) or call.outcome not in HAS_ANSWER
+        ):  # else its answer has come since
             call.untold = False
             kept = self.policy.keep_results or bool(self.shared.names_of(call))
             self.out.append(Save((AnswerDrained(*call.row, kept),)))
@@ -393,7 +387,7 @@ class Calls(Choosing):
 def _is_kept(answered: Call | Repeat, answer: JSON) -> bool:
     """Whether it says what the call has come to: not that it is in doubt, did not run, or goes on."""
     if isinstance(answered, Call):
-        return answered.outcome in (Outcome.COMPLETED, Outcome.RECOVERED)
+        return answered.outcome in HAS_ANSWER and is_of_server(answer)
     # What several hosts go on with is one request, whatever it comes to.
     goes_along = continuing_key(answered.call.method, answered.call.params) is not None
     return is_of_server(answer) and (goes_along or not asks_for_input(answer))

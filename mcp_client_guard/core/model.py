@@ -103,6 +103,10 @@ class Outcome(Enum):
     """The server asked for something first: the call goes on with another request, under the same call key."""
 
 
+HAS_ANSWER = (Outcome.COMPLETED, Outcome.RECOVERED)
+"""The call has run, and this is known of it."""
+
+
 class Told(Enum):
     """Who knows the outcome of a ledger row, where somebody must."""
 
@@ -200,6 +204,8 @@ class OutcomeTold:
     told: Told
     taken: bool = False
     """With its answer, whose bytes may go."""
+    as_doubt: bool = False
+    """Only that it is in doubt was told: nobody has heard an answer that came since."""
 
 
 @frozen

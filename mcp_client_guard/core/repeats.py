@@ -190,16 +190,10 @@ class Repeats(Outcomes):
         self.out.append(Report(RepeatRefused(call.tool, told.call_key)))
 
     def _repeat_drained(self, repeat: Repeat, message: JSON) -> None:
-        if repeat.call.untold and not self._has_come_since(repeat.call, repeat.of, message):
+        if repeat.call.untold:
             # A later round has the same call key: that answer is not what was taken here.
             kept = self.policy.keep_results or self.shared.has_name(repeat.of) or asks_for_input(message)
-            self.out.append(Save((OutcomeTold(repeat.of, Told.CALLER, not kept),)))
-
-    def _has_come_since(self, call: Call, call_key: str, message: JSON) -> bool:
-        """The host has taken that it is in doubt; but its answer has come, and is the next repeat's."""
-        doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
-        has_come = any(doubt.call_key == call_key and doubt.answer is not None for doubt in doubts)
-        return has_come and not is_of_server(message)
+            self.out.append(Save((OutcomeTold(repeat.of, Told.CALLER, not kept, not is_of_server(message)),)))
 
     def _join(self, call: Call, other: Call, *, goes_along: bool = False) -> None:
         assert call.host_id is not None

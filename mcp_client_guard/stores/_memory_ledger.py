@@ -10,6 +10,7 @@ from attrs import define, evolve, field
 
 from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
+    HAS_ANSWER,
     JSON,
     AnswerDrained,
     CallNamed,
@@ -236,6 +237,8 @@ class Ledger:
                     newest.consent_spent = True
             case OutcomeTold():
                 for known in self._of(record.call_key, origin, principal):
+                    if record.as_doubt and known.outcome in HAS_ANSWER:
+                        continue
                     if record.taken and known.told is not Told.CALLER:
                         known.answer = None
                     known.told = min(known.told, record.told, key=lambda told: told.value)

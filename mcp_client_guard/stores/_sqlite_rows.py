@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 
 from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
+    HAS_ANSWER,
     JSON,
     AnswerDrained,
     CallNamed,
@@ -40,6 +41,7 @@ from mcp_client_guard.stores._sqlite_schema import (
     SESSION_COLUMNS,
 )
 
+_HAS_ANSWER = ", ".join(f"'{outcome.value}'" for outcome in HAS_ANSWER)
 _THIS_SESSION = "key = ? AND slot = ? AND incarnation = ?"
 _THIS_CALL = f"{_THIS_SESSION} AND wire_id = ?"
 # `+key` has SQLite look from the end, where the newest row of a call key mostly is, and not by the index.
@@ -246,9 +248,10 @@ def _named(owner: Owner, call_key: str) -> tuple[str, str, str, str | None]:
 def _tell(db: sqlite3.Connection, owner: Owner, told: OutcomeTold) -> None:
     """Few rows are untold: they have an index of their own."""
     answer = "NULL" if told.taken else "answer"
+    of_these = f" AND coalesce(outcome, '') NOT IN ({_HAS_ANSWER})" if told.as_doubt else ""
     db.execute(
         f"UPDATE call SET untold = min(untold, ?), answer = {answer}"
-        " WHERE key = ? AND untold AND call_key = ? AND origin IS ? AND principal IS ?",
+        f" WHERE key = ? AND untold AND call_key = ? AND origin IS ? AND principal IS ?{of_these}",
         (told.told.value, *_named(owner, told.call_key)),
     )
 

@@ -12,6 +12,7 @@ from mcp_client_guard.core.heritage import Heritage, heritage_of, settle_others
 from mcp_client_guard.core.inputs import Forwarded, Input, MessageSubmitted
 from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import (
+    HAS_ANSWER,
     JSON,
     AnswerDrained,
     CallNamed,
@@ -170,6 +171,8 @@ class Disk:
                 self._change(call, answer=call.answer if record.kept else None, told=Told.CALLER)
             case OutcomeTold():
                 for call in [c for c in self.calls.values() if c.call_key == record.call_key]:
+                    if record.as_doubt and call.outcome in HAS_ANSWER:
+                        continue
                     told = min(call.told, record.told, key=lambda told: told.value)
                     goes = record.taken and call.told is not Told.CALLER
                     self._change(call, told=told, answer=None if goes else call.answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_client_guard.core.actions import Post, Save, TimerKind
+from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.inputs import SaveFailed
 from mcp_client_guard.core.model import (
     AnswerDrained,
@@ -18,7 +19,7 @@ from mcp_client_guard.core.model import (
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.stored import StoredCall
 from mcp_client_guard.core.verdicts import Resend, Resolve
-from tests.core.driver import delivered, in_doubt, of, outcomes, records
+from tests.core.driver import Peer, delivered, in_doubt, of, outcomes, records
 from tests.core.scenes import Connection, Process, prove
 
 
@@ -265,3 +266,45 @@ def test_telling_marks_every_row_of_a_call_key_and_never_raises_what_is_known() 
     for told, then in ((Told.LISTED, Told.LISTED), (Told.CALLER, Told.CALLER), (Told.LISTED, Told.CALLER)):
         one.process.disk.write(0, (OutcomeTold(key, told),), False, one.now)
         assert charge(one).told is then
+
+
+def answered_late(one: Connection) -> Peer:
+    """A call that was told in doubt, which its host has not taken yet, and was answered then."""
+    one.drain(10)
+    call = one.call()
+    call.stream_up("1").cut()
+    call.accept()
+    call.event("1", call.progress(1))
+    one.drain(len(one.machine._streams._undrained))
+    assert delivered(one.elapse(TimerKind.DEADLINE, call.stream))
+    assert outcomes(call.event("2", call.result())) == [Outcome.RECOVERED]
+    return call
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+def test_a_doubt_that_its_host_gives_up_does_not_replace_the_answer_that_came_since(how: str) -> None:
+    one = opened()
+    call = answered_late(one)
+    if how == "cancelled":
+        one.cancel(call)
+    else:
+        one.close()
+        one = one.process.connect()
+        one.opened()
+    repeat = one.call()
+    assert not of(repeat.actions, Post)
+    (told,) = [m for m in delivered(repeat.actions) if m.get("id") == repeat.host_id]
+    assert CallInDoubt.find(told["result"]) is None
+
+
+def test_a_doubt_that_is_taken_leaves_the_answer_to_the_repeat_that_has_it() -> None:
+    """Where the process dies before that has taken it, the next one has it still."""
+    one = opened()
+    answered_late(one)
+    repeat = one.call()
+    assert not of(repeat.actions, Post)
+    one.drain(1)
+    assert charge(one).told is Told.NOBODY
+    again = after(one).call()
+    assert not of(again.actions, Post)
+    assert "result" in delivered(again.actions)[0]
