@@ -312,12 +312,21 @@ async def test_a_tool_that_asks_for_more_input_is_exit_4(mcp_guard: Command) -> 
 
 async def test_an_interrupted_call_is_in_doubt() -> None:
     async with FakeServer(ScriptedMcp(call=never)) as server:
-        command = [sys.executable, "-m", "mcp_client_guard.cli", "call", server.url, "charge"]
+        # A child of what runs in the background, or under nohup, is born without ears for this signal.
+        program = (
+            "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+            "runpy.run_module('mcp_client_guard.cli', run_name='__main__', alter_sys=True)"
+        )
+        command = [sys.executable, "-c", program, "call", server.url, "charge"]
         async with await anyio.open_process(command) as process:
-            with anyio.fail_after(60):
-                await server.wait_for(lambda r: r.rpc_method == "tools/call")
-                process.send_signal(signal.SIGINT)
-                code = await process.wait()
+            try:
+                with anyio.fail_after(60):
+                    await server.wait_for(lambda r: r.rpc_method == "tools/call")
+                    process.send_signal(signal.SIGINT)
+                    code = await process.wait()
+            except TimeoutError:
+                process.kill()
+                raise
             assert process.stderr is not None
             told = b"".join([part async for part in process.stderr]).decode()
     assert code == 3
