@@ -285,7 +285,7 @@ class Calls(Choosing):
         fresh = self._call_from(call.sent, call.continues)
         fresh.first_wire_id, fresh.joined, fresh.consented = call.first_wire_id, call.joined, call.consented
         fresh.consent, fresh.brought, fresh.left = call.consent, call.brought, call.left
-        fresh.is_new, fresh.went_along = call.is_new, call.went_along
+        fresh.is_new, fresh.went_along, fresh.stood_for = call.is_new, call.went_along, call.stood_for
         self._send(fresh)
 
     def _refuse_waiting(self, why: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from hashlib import blake2b
 from json import dumps, loads
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
@@ -17,6 +17,9 @@ from .classify import code_of
 from .inputs import MessageSubmitted
 from .model import DIGEST_SIZE, JSON, Outcome
 from .rounds import Round
+
+if TYPE_CHECKING:
+    from .shared import Named
 
 CALL_KEY = "io.github.mcp-client-guard/call-key"
 CONSENT = "io.github.mcp-client-guard/consent"
@@ -121,6 +124,8 @@ class Call:
     went_along: int = 0
     """Hosts whose joined requests continue that call, too."""
     consented: bool = False
+    stood_for: Named | None = None
+    """What its name stood for before that repeat, and stands for again if nothing of it runs."""
     consent: str | None = None
     """The call key whose consent this repeat has used up; it is as good as before if nothing of this runs."""
     brought: str | None = None

@@ -177,9 +177,6 @@ class Outcomes(ABC):
             self._tell_joined(call, outcome, reason, answer)
         self.out.append(CancelTimer(deadline_timer(call)))
         self._forget(call)
-        unsent = outcome is Outcome.CANCELLED and not call.cancelled
-        if outcome is Outcome.NOT_EXECUTED or unsent:
-            self._undo(call)
         if not call.has_row:
             return
         if not _is_no_news(call, outcome):
@@ -193,10 +190,15 @@ class Outcomes(ABC):
                 self._decide_all()
             self._release()
         self._keep_doubt(call, outcome, reason, answer, unheard=unheard)
+        unsent = outcome is Outcome.CANCELLED and not call.cancelled
+        if outcome is Outcome.NOT_EXECUTED or unsent:
+            self._undo(call)
 
     def _undo(self, call: Call) -> None:
         """What this request has used up is as good as before, for nothing of it has run."""
         self.shared.give_back(call)
+        if call.stood_for is not None:
+            self.shared.name(call.call_key, call.stood_for)
         if call.continues is not None:
             self.shared.open_round(call.continues)
 

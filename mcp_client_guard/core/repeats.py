@@ -61,9 +61,7 @@ class Repeats(Outcomes):
             return False
         elif self._is_consented(call, named.call_key, consent):
             self.shared.name(key, Named(key, call.digest))
-            call.consented = True
-            if named.call_key == key:
-                call.consent = None  # until it has run, the name may be sent
+            call.consented, call.stood_for = True, named
             return False
         else:
             self._refuse_repeat(call, told)

@@ -9,6 +9,7 @@ import pytest
 from mcp_client_guard.core.actions import Action, Post, TimerKind
 from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CODE_NOT_EXECUTED, CallInDoubt
 from mcp_client_guard.core.inputs import MessageSubmitted, ReconnectRequested
+from mcp_client_guard.core.ledger import CALL_KEY, CONSENT
 from mcp_client_guard.core.model import JSON, CallRepeated, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
@@ -715,3 +716,28 @@ def test_two_equal_calls_both_go_out_where_the_first_was_refused_a_connection_on
     assert not is_sent(one.call(cents=6)), "it waits for its next attempt"
     call.begin()
     assert is_sent(one.call(cents=6))
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("how", ["cancelled", "no session", "refused"])
+def test_a_name_stands_for_its_doubt_again_where_a_repeat_with_consent_did_not_run(how: str, linked: bool) -> None:
+    one = opened(Process())
+    first = one.call(cents=1) if linked else one.named("order", cents=1)
+    assert outcomes(first.cut()) == [Outcome.IN_DOUBT]
+    assert not is_sent(one.named("order", cents=1))
+    one.now += 100  # names hold for longer than the window
+    if how != "refused":
+        one.request("tools/list").refuse(404)
+    repeat = one._call("charge", {"cents": 1}, {CALL_KEY: "order", CONSENT: "order"})
+    if how == "refused":
+        assert is_sent(repeat)
+        repeat.refuse(413)
+    elif how == "cancelled":
+        one.cancel(repeat)
+        one.reinitialized()
+    else:
+        one.sent("initialize").refuse(401)
+    plain = one.named("order", cents=1)
+    sent = [post for post in of(one.log, Post) if post.message["method"] == "tools/call"]
+    assert not is_sent(plain)
+    assert len(sent) == (2 if how == "refused" else 1)
