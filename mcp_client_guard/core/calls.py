@@ -135,6 +135,11 @@ class Calls(Choosing):
         self._stop_clock(call)
         self._tell_joined(call, Outcome.CANCELLED, f"{why}{NEVER_SENT}", None)
 
+    def _open_another(self, retry_after: float = 0.0) -> None:
+        super()._open_another(retry_after)
+        for call in self._waiting.values():  # also those that waited for a connection until now
+            call.troubled = call.troubled or not call.stateless
+
     def _wait_no_more(self, call: Call) -> None:
         del self._waiting[call.first_wire_id]
         self.shared.end(call.digest, call)

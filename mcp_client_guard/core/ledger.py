@@ -125,7 +125,7 @@ class Call:
     """Hosts whose joined requests continue that call, too."""
     consented: bool = False
     stood_for: Named | None = None
-    """What its name stood for before that repeat, and stands for again if nothing of it runs."""
+    """What its name stood for before, and stands for again if nothing of this runs."""
     consent: str | None = None
     """The call key whose consent this repeat has used up; it is as good as before if nothing of this runs."""
     brought: str | None = None

@@ -103,6 +103,9 @@ class Repeats(Outcomes):
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         alike = [doubt for doubt in doubts if doubt.went_on_from == goes_on.key]
         if not alike or any(self._is_consented(call, doubt.call_key, consent) for doubt in alike):
+            named = self.shared.names.get(call.call_key)
+            if named is not None and named.call is None:
+                call.stood_for = named  # the question that it answers
             return False
         self.shared.open_round(goes_on)
         self._refuse_repeat(call, alike[-1].told)

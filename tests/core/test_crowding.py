@@ -464,3 +464,12 @@ def test_none_that_waits_is_sent_once_the_host_has_left() -> None:
     for step in range(3):
         tell(driver, step)
     assert not of(driver.close(), Post)
+
+
+def test_one_that_waited_for_a_connection_when_the_session_was_lost_is_joined_by_its_repeat() -> None:
+    driver = limited(1)
+    busy, waiting = driver.call("busy"), driver.call("charge")
+    assert not of(waiting.actions, Post)
+    busy.refuse(404)
+    busy.free()
+    assert reports(driver.call("charge").actions, RepeatJoined)
