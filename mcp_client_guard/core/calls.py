@@ -24,7 +24,7 @@ _OPENING = frozenset({"initialize", "server/discover"})
 _BUSY_STATES = frozenset(
     {SessionState.CONFIRMING, SessionState.REINITIALIZING, SessionState.RESTORING, SessionState.PROVING}
 )
-_UNCONFIRMED = frozenset({SessionState.NEW, SessionState.INITIALIZING, SessionState.CONFIRMING, SessionState.LIVE})
+_UNCONFIRMED = frozenset({SessionState.INITIALIZING, SessionState.CONFIRMING, SessionState.LIVE})
 """In which requests wait for the server to have taken the host's `initialized`. In others they wait already: the
 guard sends its own in a session that it opens, and one of an earlier process is to be proven first."""
 

@@ -73,6 +73,7 @@ class Notes(Closing):
         present = stream.incarnation == self.session.incarnation
         if told.status == 404 and present and stream.named_session:
             self.calls.lose_session("HTTP 404")
+        if told.status != 400:  # which says that nobody waits for it, as well
             self._answered_in_vain(stream)
         self.calls.confirmed(stream.number)
 

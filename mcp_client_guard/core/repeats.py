@@ -164,8 +164,6 @@ class Repeats(Outcomes):
         if self.policy.resend_of(call.tool) == "always":
             return True
         fits = consent in (call_key, self.shared.linked(call_key))
-        # The name was sent by such a consent, and refused: it stands for that one no more.
-        fits = fits or (consent == call.call_key and self.shared.was_linked(call_key, call.call_key))
         if not self.shared.consented(call, call_key, consent if fits else None):
             return False
         if call.brought is not None:

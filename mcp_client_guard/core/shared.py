@@ -276,10 +276,6 @@ class SharedLedger:
         named = None if name is None else self.names.get(name)
         return name if named is not None and named.call_key == call_key else None
 
-    def was_linked(self, call_key: str, name: str) -> bool:
-        """Whether this name stands for the call with this key, or did until it was sent itself."""
-        return self._links.get(call_key) == name
-
     def names_of(self, call: Call) -> tuple[str, ...]:
         """All that the host may call this call by."""
         own, linked = (call.call_key,) if call.named else (), self.linked(call.call_key)

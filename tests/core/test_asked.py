@@ -441,7 +441,7 @@ def test_an_answer_that_is_given_while_the_session_is_replaced_leaves_no_call_wa
     assert outcomes(actions) == [Outcome.IN_DOUBT]
 
 
-@pytest.mark.parametrize("how", ["404", "never sent", "400"])
+@pytest.mark.parametrize("how", ["404", "never sent", "400", "401", "413"])
 def test_nor_does_one_whose_post_fails_for_good(how: str) -> None:
     """A server that refuses it alone may have stopped waiting, and answer the call yet."""
     driver = Driver(GuardPolicy(max_attempts=1)).opened()

@@ -856,3 +856,13 @@ def test_repeats_of_two_equal_calls_of_a_dead_process_join_one_each() -> None:
         told += delivered(answered + heir.end())
     texts = {m["id"]: m["result"]["content"][0]["text"] for m in told if "result" in m}
     assert texts == {repeats[0].host_id: "a", repeats[1].host_id: "b"}
+
+
+def test_initialized_where_the_host_was_given_no_session_opens_none() -> None:
+    two, _ = offered(opened().process.killed())
+    two.sent("ping").refuse(401)
+    two.notify("notifications/initialized")
+    assert two.machine.session.state is SessionState.NEW
+    again = two.request("initialize", PARAMS)
+    assert not delivered(again.actions)
+    assert [m["id"] for m in delivered(two.sent("ping").answer({}))] == [again.host_id]
