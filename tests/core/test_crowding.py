@@ -148,13 +148,19 @@ def test_those_that_were_refused_with_the_session_have_a_connection_first() -> N
     assert posted(again.answer() + again.free()) == ["c"]
 
 
-def test_what_the_hook_is_asked_about_keeps_its_connection() -> None:
+def with_one_asked_about() -> tuple[Driver, Peer]:
+    """The hook is asked about the call that had the only connection; another waits for that."""
     driver = limited(1, has_hook=True)
     call = driver.call("a")
     end = call.stale()
     call.cut()
     end.free()
     driver.call("b")
+    return driver, call
+
+
+def test_what_the_hook_is_asked_about_keeps_its_connection() -> None:
+    driver, call = with_one_asked_about()
     actions = driver.reconciled(call, Resend())
     assert posted(actions) == ["a"]
     again = driver.peer(of(actions, Post)[0].stream)
@@ -162,12 +168,7 @@ def test_what_the_hook_is_asked_about_keeps_its_connection() -> None:
 
 
 def test_a_doubt_frees_its_connection_at_once() -> None:
-    driver = limited(1, has_hook=True)
-    call = driver.call("a")
-    end = call.stale()
-    call.cut()
-    end.free()
-    driver.call("b")
+    driver, call = with_one_asked_about()
     assert posted(driver.reconciled(call, failed="ValueError")) == ["b"]
 
 
