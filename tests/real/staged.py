@@ -130,8 +130,12 @@ class Load:
     answered: int = 0
     stopped: bool = False
     most: float = math.inf
+    everyone: bool = True
+    """Whether a stage lasts until each connection was served in it: the SDK's own transport leaves some waiting."""
     fell: list[str] = field(factory=list)
     """Connections that raised."""
+    _served: set[CallTool] = field(factory=set)
+    """By what they call with: the connections for which a call that was made in this stage has completed."""
     _news: anyio.Event = field(factory=anyio.Event)
 
     def draw(self) -> Call:
@@ -145,12 +149,15 @@ class Load:
 
     async def make(self, call_tool: CallTool, call: Call) -> None:
         """Call, and keep whatever comes back."""
+        served = self._served
         try:
             call.answer = await call_tool(call.tool, call.arguments, progress_callback=call.on_progress)
         except Exception as error:
             call.error = error
         call.answered = True
         self.answered += 1
+        if call.outcome == "completed":
+            served.add(call_tool)
         self.tell()
 
     def tell(self) -> None:
@@ -164,9 +171,12 @@ class Load:
             await self.make(call_tool, self.draw())
 
     async def more(self, number: int) -> None:
-        """Until so many more are answered."""
+        """Until so many more are answered, each connection having a session that serves it."""
         due = self.answered + number
-        while self.answered < due and len(self.fell) < CONNECTIONS:
+        self._served = set()
+        while len(self.fell) < CONNECTIONS and (
+            self.answered < due or (self.everyone and len(self._served) < CONNECTIONS)
+        ):
             await self._news.wait()
 
 
@@ -345,7 +355,8 @@ async def run(plan: Plan, folder: Path) -> Verdict:
     """Carry a plan out and judge it."""
     events: list[Event] = []
     rng = random.Random(f"staged {plan.seed}")
-    load = Load(rng, most=(math.inf if plan.transport == "guard" else 5000) if plan.sticky else 3 * plan.at_once)
+    guarded = plan.transport == "guard"
+    load = Load(rng, most=(math.inf if guarded else 5000) if plan.sticky else 3 * plan.at_once, everyone=guarded)
     ledger: list[StoredCall] = []
     async with site(plan, folder, rng) as found:
         guard = Guard(
@@ -357,7 +368,7 @@ async def run(plan: Plan, folder: Path) -> Verdict:
         )
 
         def connection() -> Any:
-            return guard.connect() if plan.transport == "guard" else streamable_http_client(found.proxies.url)
+            return guard.connect() if guarded else streamable_http_client(found.proxies.url)
 
         async def keep_calling(callers: int) -> None:
             try:
@@ -365,7 +376,7 @@ async def run(plan: Plan, folder: Path) -> Verdict:
                     for _ in range(callers):
                         tasks.start_soon(load.keep_calling, call_tool)
             except Exception as error:
-                if plan.transport == "guard":
+                if guarded:
                     raise
                 load.fell.append(repr(error)[:200])  # as the SDK's own transport does at a 5xx
                 load.tell()
@@ -378,9 +389,9 @@ async def run(plan: Plan, folder: Path) -> Verdict:
                 if plan.sticky:
                     await found.migrate(load, plan.per_stage)
                     load.stopped = True
-                if plan.transport == "sdk":  # it leaves calls without an answer
+                if not guarded:  # it leaves calls without an answer
                     tasks.cancel_scope.deadline = anyio.current_time() + HUNG
-        if plan.transport == "guard":
+        if guarded:
             ledger = [row for row in await guard.calls() if row.method == "tools/call"]
         return judge(plan, load, found, ledger, events)
 
