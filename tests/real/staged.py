@@ -131,7 +131,7 @@ class Load:
     stopped: bool = False
     most: float = math.inf
     everyone: bool = True
-    """Whether a stage lasts until each connection was served in it: the SDK's own transport leaves some to wait."""
+    """Whether a stage lasts until each connection was served: the SDK's own transport leaves some waiting."""
     fell: list[str] = field(factory=list)
     """Connections that raised."""
     _served: set[CallTool] = field(factory=set)
