@@ -27,6 +27,7 @@ class TimerKind(Enum):
     ENDPOINT = auto()
     UPGRADE = auto()
     UNWANTED = auto()
+    TURN = auto()
 
 
 @frozen

@@ -133,7 +133,7 @@ class Machine:
         for one in told:
             self._decide(one)
             if self.room is not None:  # before the next, which must not overtake what waits
-                self._streams.post_waiting(self.room)
+                self._streams.post_waiting()
                 self._calls.let_in(self.room)
         if self.room is not None:
             self.room.handed_over()
@@ -197,6 +197,8 @@ class Machine:
             self._streams.answer_overdue(timer.stream)
         elif timer.kind is TimerKind.CONFIRM:
             self._calls.confirmed(timer.stream)
+        elif timer.kind is TimerKind.TURN:
+            self._streams.turn_over(timer.stream)
         elif timer.kind is TimerKind.REFRESH:
             self._refresh(timer.stream, told.at)
         elif timer.kind is TimerKind.UPGRADE:

@@ -7,19 +7,24 @@ from collections.abc import Mapping
 
 from attrs import define, field, frozen
 
-from .actions import Hangup, Report
+from .actions import CancelTimer, Hangup, Report, SetTimer, Timer, TimerKind
 from .closing import Closing
 from .inputs import ConnectionLost, Refused
 from .model import JSON
 from .report import NotificationLost
-from .room import MOST_WAITING, Room
+from .room import MOST_WAITING, NEVER_WAIT, Room
 from .state import StreamStep
 from .stream import Stream
+
+_TURN_SECONDS = 0.5
+"""After which the next notification leaves although the server has not taken the one before."""
+_OUT_OF_TURN = (*NEVER_WAIT, "notifications/cancelled")
+"""The method of what the server, or the caller of a call, waits for."""
 
 
 @frozen
 class Waiting:
-    """A notification for which there is no connection yet."""
+    """A notification whose turn has not come, or for which there is no connection yet."""
 
     number: int
     method: str
@@ -30,30 +35,51 @@ class Waiting:
 
 @define(eq=False, repr=False)
 class Notes(Closing):
-    """Posts them again where that can do no harm."""
+    """Posts notifications one after the other, as the host wrote them; and again where that can do no harm."""
 
     room: Room | None = field(default=None, kw_only=True)
     """Where the host's client has a limit: a server that is slow to take notifications must not use that up."""
     _waiting: deque[Waiting] = field(factory=deque, init=False)
+    _leaving: int | None = field(default=None, init=False)
+    """The notification whose turn it is."""
 
     def post_note(self, number: int, method: str, message: JSON, headers: Mapping[str, str]) -> int:
-        if self.room is None or self.room.has_for_note(message.get("method")):
-            return super().post_note(number, method, message, headers)
+        if self._may_leave(message.get("method"), waiting=len(self._waiting)):
+            return self._post_in_turn(number, method, message, headers)
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append(Waiting(number, method, message, headers, self.session.incarnation))
         else:
-            self.out.append(Report(NotificationLost(method, "too many wait for a connection of the client")))
+            self.out.append(Report(NotificationLost(method, "too many wait for their turn")))
         return number
 
-    def post_waiting(self, room: Room) -> None:
-        """Connections may have become free."""
-        while self._waiting and room.has_for_note(self._waiting[0].method):
+    def _may_leave(self, method: str | None, *, waiting: int = 0) -> bool:
+        """`waiting`: others before it."""
+        if self.room is not None and not self.room.has_for_note(method):
+            return False
+        return method in _OUT_OF_TURN or (self._leaving is None and not waiting)
+
+    def _post_in_turn(self, number: int, method: str, message: JSON, headers: Mapping[str, str]) -> int:
+        if message.get("method") not in _OUT_OF_TURN:
+            self._leaving = number
+            self.out.append(SetTimer(Timer(TimerKind.TURN, number), _TURN_SECONDS))
+        return super().post_note(number, method, message, headers)
+
+    def turn_over(self, number: int) -> None:
+        """The server has this notification, or will not have it, or takes its time."""
+        if number == self._leaving:
+            self._leaving = None
+            self.out.append(CancelTimer(Timer(TimerKind.TURN, number)))
+            self.post_waiting()
+
+    def post_waiting(self) -> None:
+        """It may be the next one's turn, or connections may have become free."""
+        while self._waiting and self._may_leave(self._waiting[0].method):
             note = self._waiting.popleft()
             is_gone = note.incarnation != self.session.incarnation or self.calls.is_lost
             if is_gone and not self.session.is_stateless(note.headers):
                 self.out.append(Report(NotificationLost(note.method, "its session is gone")))
             else:
-                super().post_note(note.number, note.method, note.message, note.headers)
+                self._post_in_turn(note.number, note.method, note.message, note.headers)
 
     def close(self) -> None:
         self._waiting.clear()
@@ -61,7 +87,7 @@ class Notes(Closing):
 
     def _note_taken(self, stream: Stream) -> None:
         self._finish(stream, linger=True)
-        self.calls.confirmed(stream.number)
+        self._note_over(stream)
 
     def _note_refused(self, stream: Stream, told: Refused) -> None:
         later = told.status in (408, 425, 429) or told.status >= 500
@@ -75,7 +101,7 @@ class Notes(Closing):
             self.calls.lose_session("HTTP 404")
         if told.status != 400:  # which says that nobody waits for it, as well
             self._answered_in_vain(stream)
-        self.calls.confirmed(stream.number)
+        self._note_over(stream)
 
     def _note_lost(self, stream: Stream, told: ConnectionLost) -> None:
         # An answer to the server may come twice: it names the request that it answers.
@@ -95,7 +121,11 @@ class Notes(Closing):
         self.out.append(Report(NotificationLost(stream.method, why)))
         self._finish(stream)
         self._answered_in_vain(stream)
+        self._note_over(stream)
+
+    def _note_over(self, stream: Stream) -> None:
         self.calls.confirmed(stream.number)
+        self.turn_over(stream.number)
 
     def note_answers(self, number: int, asked_on: int | None) -> None:
         """This note, which never waits, is the host's answer to what the server has asked on that stream."""

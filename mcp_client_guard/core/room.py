@@ -16,7 +16,7 @@ MOST_WAITING = 10_000
 """Requests, or notifications, that wait for a connection; the next is refused."""
 _KEPT = 2
 """Of the connections beside the calls, not for notifications: for the standalone stream, and for an answer."""
-_NEVER_WAITS = (None, "notifications/initialized")
+NEVER_WAIT = (None, "notifications/initialized")
 """The method of an answer to the server, and of what the requests of a new session wait for."""
 
 
@@ -59,7 +59,7 @@ class Room:
         return self._used()[Use.LASTING] >= self.spare + self.calls - 1
 
     def has_for_note(self, method: str | None) -> bool:
-        return method in _NEVER_WAITS or self._used()[Use.NOTE] < max(1, self.spare - _KEPT)
+        return method in NEVER_WAIT or self._used()[Use.NOTE] < max(1, self.spare - _KEPT)
 
     def freed(self, connection: int) -> None:
         """This exchange is over."""
@@ -90,5 +90,5 @@ def _use_of(order: Post | Get) -> Use | None:
         return Use.LASTING
     if order.for_request:
         return Use.REQUEST
-    is_note = isinstance(order, Post) and order.message.get("method") not in _NEVER_WAITS
+    is_note = isinstance(order, Post) and order.message.get("method") not in NEVER_WAIT
     return Use.NOTE if is_note else None

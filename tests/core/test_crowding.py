@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core import crowding, notes
+from mcp_client_guard.core import crowding
 from mcp_client_guard.core.actions import Hangup, Post, Save, TimerKind
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.core.inputs import ConnectionFreed, MessageSubmitted
 from mcp_client_guard.core.ledger import CALL_KEY
 from mcp_client_guard.core.policy import GuardPolicy
-from mcp_client_guard.core.report import NotificationLost, RepeatJoined, RepeatRefused
+from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
 from mcp_client_guard.core.verdicts import Resend
 from tests.core.driver import Driver, Peer, delivered, in_doubt, of, outcomes, reports
 from tests.core.legacy import Legacy
@@ -388,83 +388,6 @@ def test_without_a_limit_nothing_waits() -> None:
     driver = Driver().opened()
     assert all(of(driver.call(tool).actions, Post) for tool in "abcdefgh")
     assert driver.feed(ConnectionFreed(1)) == []
-
-
-# Notifications.
-
-
-def tell(driver: Driver, step: int, **headers: str) -> Peer:
-    """Progress of what the server has asked."""
-    params = {"progressToken": 1, "progress": step}
-    message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
-    actions = driver.submit(message, **headers)
-    posts = of(actions, Post)
-    return Peer(driver, posts[-1].stream if posts else -1, "", actions)
-
-
-def told(actions: list[Any]) -> list[int]:
-    return [p.message["params"]["progress"] for p in of(actions, Post)]
-
-
-def test_notifications_that_the_server_is_slow_to_take_leave_connections_for_all_else() -> None:
-    driver = limited(2)
-    call = driver.call("ask")
-    call.accept()
-    (question,) = delivered(driver.ask(call, 77))
-    first, second, *waiting = (tell(driver, step) for step in range(5))
-    assert [told(peer.actions) for peer in (first, second, *waiting)] == [[0], [1], [], [], []]
-    assert of(driver.call("other").actions, Post)
-    assert of(driver.submit({"jsonrpc": "2.0", "id": question["id"], "result": {}}), Post)
-    assert told(second.accept(status=202, events=False) + second.free()) == [2]
-    assert told(first.cut() + first.free()) == [3]
-
-
-def test_a_cancel_is_heard_at_once_and_told_when_there_is_a_connection() -> None:
-    driver = limited(2, spare=1)
-    note, call = tell(driver, 0), driver.call("a")
-    assert not of(driver.cancel(call), Post)
-    assert len(outcomes(driver.log)) == 2
-    assert posted(note.idle() + note.free()) == ["notifications/cancelled"]
-
-
-def test_the_host_s_initialized_waits_for_no_other() -> None:
-    driver = Driver(max_calls=2, spare=1)
-    driver.initialize()
-    tell(driver, 0)
-    assert posted(driver.notify("notifications/initialized")) == ["notifications/initialized"]
-
-
-def test_what_waits_goes_to_no_other_session() -> None:
-    driver = limited(2, spare=1)
-    note = tell(driver, 0)
-    tell(driver, 1)
-    driver.call("a").refuse(404)
-    actions = note.cut() + note.free()
-    assert not told(actions)
-    assert [lost.why for lost in reports(actions, NotificationLost)] == ["cut", "its session is gone"]
-
-
-def test_without_sessions_there_is_none_that_it_could_have_lost() -> None:
-    driver = limited(2, spare=1)
-    note = tell(driver, 0)
-    tell(driver, 1, mcp_protocol_version=VERSION)
-    driver.call("a").refuse(404)
-    assert told(note.cut() + note.free()) == [1]
-
-
-def test_too_many_notifications_that_wait_are_reported_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes, "MOST_WAITING", 2)
-    driver = limited(2, spare=1)
-    for step in range(4):
-        tell(driver, step)
-    assert len(reports(driver.log, NotificationLost)) == 1
-
-
-def test_none_that_waits_is_sent_once_the_host_has_left() -> None:
-    driver = limited(2, spare=1)
-    for step in range(3):
-        tell(driver, step)
-    assert not of(driver.close(), Post)
 
 
 def test_one_that_waited_for_a_connection_when_the_session_was_lost_is_joined_by_its_repeat() -> None:

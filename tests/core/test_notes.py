@@ -1,0 +1,142 @@
+"""Notifications leave one after the other, as the host wrote them, and hold up nothing but those behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core import notes
+from mcp_client_guard.core.actions import Post, TimerKind
+from mcp_client_guard.core.report import NotificationLost
+from tests.core.driver import Driver, Peer, delivered, of, outcomes, reports
+from tests.core.test_crowding import VERSION, limited, posted
+
+
+def tell(driver: Driver, step: int, **headers: str) -> Peer:
+    """Progress of what the server has asked."""
+    params = {"progressToken": 1, "progress": step}
+    message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+    actions = driver.submit(message, **headers)
+    posts = of(actions, Post)
+    return Peer(driver, posts[-1].stream if posts else -1, "", actions)
+
+
+def told(actions: list[Any]) -> list[int]:
+    return [p.message["params"]["progress"] for p in of(actions, Post)]
+
+
+def test_notifications_that_the_server_is_slow_to_take_leave_connections_for_all_else() -> None:
+    driver = limited(2)
+    call = driver.call("ask")
+    call.accept()
+    (question,) = delivered(driver.ask(call, 77))
+    first, *waiting = (tell(driver, step) for step in range(5))
+    assert [told(peer.actions) for peer in (first, *waiting)] == [[0], [], [], [], []]
+    assert told(driver.elapse(TimerKind.TURN)) == [1]
+    assert told(driver.elapse(TimerKind.TURN)) == [], "two at a time, however slow the server is"
+    assert of(driver.call("other").actions, Post)
+    assert of(driver.submit({"jsonrpc": "2.0", "id": question["id"], "result": {}}), Post)
+    assert told(first.accept(status=202, events=False) + first.free()) == [2]
+
+
+def test_a_cancel_is_heard_at_once_and_told_when_there_is_a_connection() -> None:
+    driver = limited(2, spare=1)
+    note, call = tell(driver, 0), driver.call("a")
+    assert not of(driver.cancel(call), Post)
+    assert len(outcomes(driver.log)) == 2
+    assert posted(note.idle() + note.free()) == ["notifications/cancelled"]
+
+
+def test_the_host_s_initialized_waits_for_no_other() -> None:
+    driver = Driver(max_calls=2, spare=1)
+    driver.initialize()
+    tell(driver, 0)
+    assert posted(driver.notify("notifications/initialized")) == ["notifications/initialized"]
+
+
+def test_what_waits_goes_to_no_other_session() -> None:
+    driver = limited(2, spare=1)
+    note = tell(driver, 0)
+    tell(driver, 1)
+    driver.call("a").refuse(404)
+    actions = note.cut() + note.free()
+    assert not told(actions)
+    assert [lost.why for lost in reports(actions, NotificationLost)] == ["cut", "its session is gone"]
+
+
+def test_without_sessions_there_is_none_that_it_could_have_lost() -> None:
+    driver = limited(2, spare=1)
+    note = tell(driver, 0)
+    tell(driver, 1, mcp_protocol_version=VERSION)
+    driver.call("a").refuse(404)
+    assert told(note.cut() + note.free()) == [1]
+
+
+def test_too_many_notifications_that_wait_are_reported_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "MOST_WAITING", 2)
+    driver = limited(2, spare=1)
+    for step in range(4):
+        tell(driver, step)
+    assert len(reports(driver.log, NotificationLost)) == 1
+
+
+def test_none_that_waits_is_sent_once_the_host_has_left() -> None:
+    driver = limited(2, spare=1)
+    for step in range(3):
+        tell(driver, step)
+    assert not of(driver.close(), Post)
+
+
+@pytest.fixture(params=["no limit", "a limit"])
+def driver(request: pytest.FixtureRequest) -> Driver:
+    return limited(4, spare=6) if request.param == "a limit" else Driver().opened()
+
+
+def burst(driver: Driver, number: int = 4) -> list[Peer]:
+    return [tell(driver, step) for step in range(number)]
+
+
+def test_the_next_leaves_when_the_server_has_taken_the_one_before(driver: Driver) -> None:
+    first, second, *_ = peers = burst(driver)
+    assert [told(peer.actions) for peer in peers] == [[0], [], [], []]
+    assert told(first.accept(status=202, events=False)) == [1]
+    assert not driver.is_set(TimerKind.TURN, first.stream)
+    assert not second.actions
+
+
+@pytest.mark.parametrize("end", ["refused", "cut", "idle", "slow"])
+def test_the_next_leaves_whatever_becomes_of_the_one_before(driver: Driver, end: str) -> None:
+    first, *_ = burst(driver)
+    ends = {
+        "refused": lambda: first.refuse(400),
+        "cut": first.cut,
+        "idle": first.idle,
+        "slow": lambda: driver.elapse(TimerKind.TURN),
+    }
+    assert told(ends[end]()) == [1]
+
+
+def test_one_that_the_server_takes_late_lets_no_two_leave_at_once(driver: Driver) -> None:
+    first, *_ = burst(driver)
+    assert told(driver.elapse(TimerKind.TURN)) == [1]
+    assert told(first.accept(status=202, events=False)) == []
+
+
+def test_what_the_server_or_a_caller_waits_for_waits_for_no_turn(driver: Driver) -> None:
+    call = driver.call("ask")
+    call.accept()
+    (question,) = delivered(driver.ask(call, 77))
+    burst(driver, 2)
+    assert of(driver.submit({"jsonrpc": "2.0", "id": question["id"], "result": {}}), Post)
+    assert posted(driver.cancel(call)) == ["notifications/cancelled"]
+    assert of(driver.call("other").actions, Post)
+
+
+def test_in_the_next_session_they_leave_in_turn_as_well(driver: Driver) -> None:
+    burst(driver, 2)
+    driver.call("a").refuse(404)
+    driver.reinitialized()
+    assert not of(tell(driver, 7).actions, Post)
+    assert told(driver.elapse(TimerKind.TURN)) == [7]
+    assert [lost.why for lost in reports(driver.log, NotificationLost)] == ["its session is gone"]
