@@ -177,7 +177,8 @@ class SharedLedger:
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
             at = now if call.settled_at is None else now - max(0.0, wall_now - call.settled_at)
-            unknown = call.outcome in _UNKNOWN and not reason.endswith(NEVER_SENT)
+            unsent = reason.endswith(NEVER_SENT)
+            unknown = call.outcome in _UNKNOWN and not unsent
             named = call.named or call.also_named is not None
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
                 self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, named))
@@ -193,7 +194,10 @@ class SharedLedger:
                     told = evolve(told, reason="it was answered, but its answer was not kept")
                 known = told if unknown or not_kept else None
                 found = Named(call.call_key, call.arguments_digest, None, call.outcome, call.answer, known)
-                if call.named:
+                ran_not = unsent or call.outcome is Outcome.NOT_EXECUTED
+                if call.named and not (
+                    ran_not and call.call_key in self.names
+                ):  # which stands for the last that ran
                     self.name(call.call_key, found)
                 if call.also_named is not None:
                     self._links[call.call_key] = call.also_named

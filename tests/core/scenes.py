@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
@@ -348,3 +348,23 @@ def prove(connection: Connection) -> list[Action]:
     """The host initializes, and the old session answers the guard's ping."""
     sent = connection.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
     return sent.actions + connection.sent("ping").answer({})
+
+
+NOTHING_RAN = ("refused", "cancelled", "not saved")
+
+
+def nothing_runs(one: Connection, call: Callable[[], Peer], how: str) -> None:
+    """A call is made, and ends without any of it having run."""
+    if how == "cancelled":  # while it waits for a session
+        one.request("tools/list").refuse(404)
+    peer = call()
+    if how == "refused":
+        peer.refuse(413)
+    elif how == "not saved":
+        peer.save_failed()
+    elif how == "not written":
+        while peer.is_open:
+            peer.not_written()
+    else:
+        one.cancel(peer)
+        one.reinitialized()

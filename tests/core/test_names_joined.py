@@ -12,7 +12,7 @@ from mcp_client_guard.core.model import CallNamed
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.shared import SharedLedger
 from tests.core.driver import Peer, delivered, of, records
-from tests.core.scenes import Connection, Process, prove
+from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, prove
 
 CHARGED: dict[str, Any] = {"content": [{"type": "text", "text": "charged"}]}
 
@@ -124,7 +124,7 @@ def test_a_request_may_bring_consent_to_the_name_once(process: Process, one: Con
     assert is_doubted(later.consenting("key-1-0-2"))
 
 
-@pytest.mark.parametrize("how", ["refused", "cancelled", "not saved"])
+@pytest.mark.parametrize("how", NOTHING_RAN)
 @pytest.mark.parametrize("brought", ["key-1-0-2", "order-17", None])
 def test_a_consent_to_what_it_repeated_is_as_good_as_before_if_nothing_ran(
     process: Process, one: Connection, brought: str | None, how: str
@@ -139,22 +139,46 @@ def test_a_consent_to_what_it_repeated_is_as_good_as_before_if_nothing_ran(
     assert is_doubted(one.named("order-17"))
     if brought is None:
         process.shared.consent("order-17")
-    if how == "cancelled":
-        one.request("tools/list").refuse(404)
-    repeat = again()
-    if how == "refused":
-        repeat.refuse(413)
-    elif how == "not saved":
-        repeat.save_failed()
-    else:
-        one.cancel(repeat)
-        one.reinitialized()
+    nothing_runs(one, again, how)
     if brought is not None:
         assert is_doubted(one.call()), "it is this request's"
     sent = again()
     assert is_sent(sent)
     sent.cut()
     assert is_doubted(again()), "one that comes again brings the same consent"
+
+
+@pytest.mark.parametrize("how", [*NOTHING_RAN, "not written"])
+@pytest.mark.parametrize("named", [True, False])
+def test_after_a_restart_too_a_name_stands_for_its_doubt_where_its_repeat_did_not_run(
+    process: Process, one: Connection, named: bool, how: str
+) -> None:
+    """The row of what did not run is the newest that has the name."""
+    (one.named("order-17") if named else one.call()).cut()
+    assert is_doubted(one.named("order-17"))
+    process.shared.consent("order-17")
+    nothing_runs(one, lambda: one.named("order-17"), how)
+    for after in (5.0, 3600.0):
+        assert is_doubted(restarted_as(process, after=after).named("order-17"))
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_name_whose_own_call_did_not_run_stands_for_the_equal_one_in_doubt(
+    process: Process, one: Connection, restarted: bool
+) -> None:
+    first, named = one.call(), one.named("order-17")
+    named.refuse(413)
+    first.cut()
+    assert is_doubted(one.named("order-17"))
+    later = restarted_as(process) if restarted else one
+    assert is_doubted(later.named("order-17"))
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_name_whose_only_call_did_not_run_is_free(process: Process, one: Connection, restarted: bool) -> None:
+    one.named("order-17").refuse(413)
+    later = restarted_as(process) if restarted else one
+    assert is_sent(later.named("order-17"))
 
 
 @pytest.mark.parametrize("restarted", [True, False])

@@ -15,7 +15,7 @@ from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
 from mcp_client_guard.core.state import SessionState
 from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, reports
-from tests.core.scenes import Connection, Process, prove
+from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, prove
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_one_consent_lets_exactly_one_repeat_through(
 
 
 @pytest.mark.parametrize("by_request", [True, False])
-@pytest.mark.parametrize("how", ["refused", "no session", "no budget", "cancelled", "not saved"])
+@pytest.mark.parametrize("how", [*NOTHING_RAN, "no session", "no budget"])
 def test_a_consent_to_a_repeat_of_which_nothing_ran_is_as_good_as_before(how: str, by_request: bool) -> None:
     process = Process(policy=GuardPolicy(reinitialize_limit=1))
     one = opened(process)
@@ -203,21 +203,16 @@ def test_a_consent_to_a_repeat_of_which_nothing_ran_is_as_good_as_before(how: st
     doubtful(one, cents=1)
     if not by_request:
         process.shared.consent("key-1-0-2")
-    if how in ("no session", "no budget", "cancelled"):
+    if how in NOTHING_RAN:
+        nothing_runs(one, again, how)
+    else:
         one.request("tools/list").refuse(404)
-    if how == "no budget":
-        one.reinitialized()
-        one.request("tools/list").refuse(404)
-    repeat = again()
-    if how == "refused":
-        repeat.refuse(413)
-    elif how == "not saved":
-        repeat.save_failed()
-    elif how == "cancelled":
-        one.cancel(repeat)
-    elif how == "no session":
-        one.sent("initialize").refuse(401)
-    if how.startswith("no "):
+        if how == "no budget":
+            one.reinitialized()
+            one.request("tools/list").refuse(404)
+        again()
+        if how == "no session":
+            one.sent("initialize").refuse(401)
         one.feed(ReconnectRequested(one.now))
     waiting = again()
     actions = one.reinitialized() if one.is_waited_for("initialize") else waiting.actions

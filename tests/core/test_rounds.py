@@ -481,13 +481,15 @@ def test_what_is_joined_across_generations_is_answered_in_the_host_s_own(modern:
     assert modern == "first" or told["result"]["resultType"] == "complete"
 
 
-def test_a_continuation_of_which_nothing_ran_leaves_its_name_to_the_question() -> None:
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_continuation_of_which_nothing_ran_leaves_its_name_to_the_question(restarted: bool) -> None:
     host = opened(GuardPolicy(max_attempts=1))
     call(host, name="N").answer(asks())
     assert not of(call(host, name="N").actions, Post), "it gets the same question"
     second = go_on(host, name="N")
     second.cut(written=False)
     second.cut(written=False)
+    host = host.process.killed().connect() if restarted else host
     again = call(host, name="N")
     assert not of(again.actions, Post)
     assert delivered(again.actions)[0]["result"]["resultType"] == "input_required"
