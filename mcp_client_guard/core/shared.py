@@ -195,9 +195,8 @@ class SharedLedger:
                 known = told if unknown or not_kept else None
                 found = Named(call.call_key, call.arguments_digest, None, call.outcome, call.answer, known)
                 ran_not = unsent or call.outcome is Outcome.NOT_EXECUTED
-                if call.named and not (
-                    ran_not and call.call_key in self.names
-                ):  # which stands for the last that ran
+                # A name stands for the last that ran, or may have.
+                if call.named and not (ran_not and call.call_key in self.names):
                     self.name(call.call_key, found)
                 if call.also_named is not None:
                     self._links[call.call_key] = call.also_named
