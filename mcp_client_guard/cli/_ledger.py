@@ -13,7 +13,6 @@ from sys import maxsize
 import anyio
 
 from mcp_client_guard import Outcome, SQLiteStore, StoreError
-from mcp_client_guard.core.ledger import NEVER_SENT
 from mcp_client_guard.stores import StoredCall, StoredSession
 
 from ._exits import LEDGER_EXIT_CODES, Exit
@@ -111,8 +110,7 @@ def _done_with(call: StoredCall) -> bool:
 
 def _may_have_run(call: StoredCall) -> bool:
     """Its caller gave up after it was sent. SDK 2.x does so when its host is interrupted."""
-    was_sent = call.outcome is Outcome.CANCELLED and not (call.reason or "").endswith(NEVER_SENT)
-    return was_sent and call.may_have_side_effects
+    return call.outcome is Outcome.CANCELLED and not call.never_left and call.may_have_side_effects
 
 
 def _summary(count: Counter[Outcome | None], cancelled: int, open_tasks: int) -> str:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from attrs import define
 
 from .classify import is_said_in_session, is_suspect_answer
-from .ledger import Call, Own, Refusal
+from .ledger import NEVER_SENT, Call, Own, Refusal
 from .model import JSON, Outcome
 from .moves import Moves
 from .stream import Stream
@@ -43,7 +43,7 @@ class OwnRequests(Moves):
                 refusal, answered=refusal is not None and is_said_in_session(refusal.status, refusal.body)
             )
         elif call is self._initializing:
-            self._not_reopened(reason, refusal)
+            self._not_reopened(reason.removesuffix(NEVER_SENT), refusal)
         elif call.own is Own.RESTORE:
             self._not_restored_by(call, refusal)
         else:

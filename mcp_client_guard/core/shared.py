@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from .answers import CallInDoubt
 from .heritage import PROCESS_DIED
-from .ledger import NEVER_SENT, Call
+from .ledger import Call
 from .model import JSON, Generation, Outcome, Told
 from .rounds import Round
 from .stored import StoredCall
@@ -177,24 +177,20 @@ class SharedLedger:
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
             at = now if call.settled_at is None else now - max(0.0, wall_now - call.settled_at)
-            unsent = reason.endswith(NEVER_SENT)
-            unknown = call.outcome in _UNKNOWN and not unsent
-            named = call.named or call.also_named is not None
+            unknown = call.outcome in _UNKNOWN and not call.never_left
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
-                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, named))
+                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named))
             elif _is_unheard(call):
-                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, named, call.answer))
-            elif call.outcome in _ANSWERED:
-                self.resolved(call.arguments_digest, call.call_key)
+                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named, call.answer))
             if call.consent_spent:
                 self._bring(call.call_key, *([] if call.also_named is None else [call.also_named]))
-            if named:
+            if call.named or call.also_named is not None:
                 not_kept = call.outcome in _ANSWERED and call.answer is None
                 if not_kept:
                     told = evolve(told, reason="it was answered, but its answer was not kept")
                 known = told if unknown or not_kept else None
                 found = Named(call.call_key, call.arguments_digest, None, call.outcome, call.answer, known)
-                ran_not = unsent or call.outcome is Outcome.NOT_EXECUTED
+                ran_not = call.never_left or call.outcome is Outcome.NOT_EXECUTED
                 # A name stands for the last that ran, or may have.
                 if call.named and not (ran_not and call.call_key in self.names):
                     self.name(call.call_key, found)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from .ledger import NEVER_SENT
 from .model import JSON, Generation, Outcome, Seen, ServerAnswered, Told
 
 
@@ -47,6 +48,11 @@ class StoredCall:
     """The consent that a repeat of it brings along was used."""
     also_named: str | None = None
     """The name of a call that repeated this one, and has what became of it."""
+
+    @property
+    def never_left(self) -> bool:
+        """Its caller gave it up before it was sent. Other outcomes may have such words of something else."""
+        return self.outcome is Outcome.CANCELLED and (self.reason or "").endswith(NEVER_SENT)
 
 
 @frozen

@@ -214,6 +214,21 @@ def test_consent_to_a_name_is_none_to_what_it_stood_for_once_it_has_run(
     assert is_doubted(later.call())
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_what_a_consented_repeat_comes_to_leaves_the_first_in_doubt(
+    process: Process, one: Connection, named: bool, restarted: bool
+) -> None:
+    """The consent was to that repeat: an equal call without its name, or with a new one, may repeat the first."""
+    (one.named("order-17") if named else one.call()).cut()
+    assert is_doubted(one.named("order-17"))
+    process.shared.consent("order-17")
+    one.named("order-17").answer(CHARGED)
+    one.drain(4)
+    later = restarted_as(process) if restarted else one
+    assert is_doubted(later.call() if named else later.named("order-18"))
+
+
 def test_an_answer_that_comes_late_is_that_of_the_name(one: Connection) -> None:
     first = one.call()
     one.elapse(TimerKind.DEADLINE, first.stream)

@@ -147,6 +147,25 @@ def test_the_next_process_refuses_it_too_for_what_is_left_of_the_window(process:
     assert is_sent(three.call())
 
 
+@pytest.mark.parametrize("name", ["order", None])
+def test_one_that_ran_is_refused_after_a_restart_though_no_other_session_could_be_reached(
+    name: str | None,
+) -> None:
+    """What did not leave was the guard's own `initialize`."""
+    process = Process(policy=GuardPolicy(max_attempts=2), has_hook=True)
+    one = opened(process)
+    ran, other = one.named(name) if name else one.call(), one.request("tools/list")
+    ran.accept()
+    other.refuse(404)
+    ran.cut()
+    while (initialize := one.sent("initialize")).is_open:
+        initialize.not_written()
+    (told,) = [doubt for m in delivered(one.log) if (doubt := CallInDoubt.find(m.get("result"))) is not None]
+    assert told.reason.endswith("ConnectError")
+    two = opened(process.killed())
+    assert not is_sent(two.named(name) if name else two.call())
+
+
 # Consent.
 
 

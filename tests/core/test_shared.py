@@ -97,6 +97,7 @@ def test_a_call_found_without_an_outcome_is_in_doubt_from_now_on(row: StoredCall
     ("outcome", "reason", "in_doubt"),
     [
         (Outcome.IN_DOUBT, "its connection was lost", True),
+        (Outcome.IN_DOUBT, "its session is gone; no other could be opened: ConnectError before it was sent", True),
         (Outcome.CANCELLED, "cancelled by the caller", True),
         (Outcome.CANCELLED, "cancelled by the caller before it was sent", False),
         (Outcome.NOT_EXECUTED, "by server: HTTP 413", False),
@@ -118,12 +119,12 @@ def test_a_clock_that_was_set_back_prolongs_nothing(row: StoredCall) -> None:
     assert keys(ledger, row.arguments_digest, 561) == []
 
 
-def test_the_newest_row_of_a_name_counts(row: StoredCall) -> None:
+def test_the_newest_row_of_a_name_counts_and_an_earlier_one_is_in_doubt_still(row: StoredCall) -> None:
     lost = evolve(row, outcome=Outcome.IN_DOUBT, reason="lost", settled_at=WALL + 490)
     answer = {"jsonrpc": "2.0", "result": {}}
     again = evolve(row, outcome=Outcome.COMPLETED, reason="answered", settled_at=WALL + 495, answer=answer)
     ledger = restored(lost, again)
-    assert keys(ledger, row.arguments_digest, 500) == []
+    assert keys(ledger, row.arguments_digest, 500) == ["order"]
     assert (ledger.names["order"].answer, ledger.names["order"].told) == (answer, None)
 
 
