@@ -16,7 +16,7 @@ from .actions import EndSession, Report, Save
 from .answers import error_answer
 from .heritage import OldSession
 from .inputs import MessageSubmitted
-from .ledger import Call, Own, Refusal, meta_object
+from .ledger import Call, Own, Refusal, meta_object, without_meta
 from .model import JSON, Generation, GenerationFound
 from .report import GenerationChosen, OrphanDropped
 from .session import session_headers
@@ -157,7 +157,7 @@ class Choosing(Taking):
     def _gets_trial(self, sent: MessageSubmitted) -> bool:
         """Whether the host's `initialize` is answered with the session that was tried."""
         trial = self._tried
-        if trial is None or trial.is_over or _without_meta(sent.message.get("params")) != trial.params:
+        if trial is None or trial.is_over or without_meta(sent.message.get("params")) != trial.params:
             self._end_trial()
             return False
         self._tried = None
@@ -238,7 +238,3 @@ def _initialize_params(probe: JSON) -> JSON:
         "capabilities": capabilities if isinstance(capabilities, dict) else {},
         "clientInfo": info if isinstance(info, dict) else _NAMELESS,
     }
-
-
-def _without_meta(params: object) -> object:
-    return {k: v for k, v in params.items() if k != "_meta"} if isinstance(params, dict) else params

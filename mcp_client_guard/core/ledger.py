@@ -351,6 +351,11 @@ def meta_of(params: JSON, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def without_meta(params: object) -> JSON:
+    """What a request says: `_meta` is of the message alone. Traced hosts put a new trace ID into each."""
+    return {k: v for k, v in params.items() if k != "_meta"} if isinstance(params, dict) else {}
+
+
 def meta_object(message: JSON) -> JSON:
     """The `_meta` of a request."""
     params = message.get("params")

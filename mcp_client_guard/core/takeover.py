@@ -10,7 +10,7 @@ from .asked import Asked
 from .classify import LOCKED, code_of, is_suspect_answer
 from .heritage import PROCESS_DIED, Heir, Heritage, OldSession
 from .inputs import MessageSubmitted
-from .ledger import NEVER_SENT, Call, Own, Refusal
+from .ledger import NEVER_SENT, Call, Own, Refusal, without_meta
 from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
 from .outcomes import deadline_timer
 from .own import OwnRequests
@@ -75,7 +75,8 @@ class TakeOver(OwnRequests):
     def _offer_session(self, sent: MessageSubmitted) -> bool:
         """Whether the host's `initialize` waits for what the server says to the old session."""
         self.is_initialized = False
-        older, same = self._offer, (sent.message.get("params") or {}) == self.session.initialize_params
+        params = without_meta(sent.message.get("params"))
+        older, same = self._offer, params == without_meta(self.session.initialize_params)
         if older is not None:
             if older.message["id"] != sent.message["id"]:
                 why = "the host opened another session"
@@ -93,13 +94,12 @@ class TakeOver(OwnRequests):
         if old is None:
             self._settle_heirs(PROCESS_DIED)
             return False
-        params = old.initialize_params
-        self.session.adopt(heritage.incarnation, old.session_id, params, old.initialize_result)
+        self.session.adopt(heritage.incarnation, old.session_id, old.initialize_params, old.initialize_result)
         self.session.move(SessionStep.OFFERED)
         if self.is_legacy:
             self._abandon("another generation was chosen")
             return False
-        if (sent.message.get("params") or {}) != params:
+        if params != without_meta(old.initialize_params):
             self._abandon("the host's initialize has other parameters")
             return False
         self._offer, self._offered = sent, heritage

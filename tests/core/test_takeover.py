@@ -86,6 +86,27 @@ def test_a_session_that_answers_is_gone_on_with_and_the_host_s_initialize_answer
     assert call.order.headers["mcp-protocol-version"] == "2025-11-25"
 
 
+TRACES: list[dict[str, Any]] = [
+    {},
+    {"_meta": {"traceparent": "00-1-1-01"}},
+    {"_meta": {"traceparent": "00-2-2-01"}},
+]
+
+
+@pytest.mark.parametrize("now", TRACES)
+@pytest.mark.parametrize("then", TRACES)
+def test_a_session_is_gone_on_with_whatever_the_host_s_trace_is(then: dict[str, Any], now: dict[str, Any]) -> None:
+    """SDK 2.x puts the trace that it is part of into the `_meta` of each request."""
+    one = Process().connect()
+    one.request("initialize", {**PARAMS, **then}).answer(RESULT, session_id=SESSION)
+    one.notify("notifications/initialized")
+    two = one.process.killed().connect()
+    two.request("initialize", {**PARAMS, **now})
+    assert two.sent("ping").order.headers["mcp-session-id"] == SESSION
+    again = two.request("initialize", {**PARAMS, **then})
+    assert delivered(two.sent("ping").answer({}))[-1]["id"] == again.host_id
+
+
 def test_requests_that_come_before_the_session_is_proven_wait() -> None:
     two, _ = offered(opened().process.killed())
     early = two.call()
