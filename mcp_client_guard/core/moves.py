@@ -99,7 +99,8 @@ class Moves(Recovery):
     # No sessions, and the server wants them again.
 
     def refused(self, call: Call, refusal: Refusal, *, session_sent: bool) -> None:
-        if call.stateless and knows_only_sessions(refusal.status, refusal.body):
+        # A tool's own error may have any code, and SDK 2.3 gives it the status of that code.
+        if call.stateless and knows_only_sessions(refusal.status, refusal.body) and not refusal.names(call):
             self.endpoint_moved(None, _BACK)
         elif call.method == "initialize" and call.own is None and is_modern(refusal.body):
             self.endpoint_moved(Generation.STATELESS_HTTP, MOVED)

@@ -45,7 +45,7 @@ class Placing(Registry):
         event_id, trail = event.event_id, stream.trail
         if event_id is None and not trail.rows:
             return _UNKNOWN
-        if event_id is not None and event_id == self.session.session_id:
+        if event_id is not None and (event_id == self.session.session_id or event_id == stream.offered_session_id):
             return Placement.AMBIGUOUS
         return trail.place(event_id, event.data, carried, event.connection)
 

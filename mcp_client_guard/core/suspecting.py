@@ -96,8 +96,7 @@ class Suspecting(Detecting):
         if call.own not in (None, Own.HOOK) or call.was_taken or drew_it_before:
             return False
         if self._suspicion is not None or self.is_over(call):
-            names_it = isinstance(refusal.body, dict) and refusal.body.get("id") == call.wire_id
-            unread = call.legacy and ends_legacy(refusal.status) and not names_it
+            unread = call.legacy and ends_legacy(refusal.status) and not refusal.names(call)
             return unread or self._is_last_word(call, refusal)
         return self.session.state is _S.LIVE
 

@@ -159,13 +159,15 @@ def test_two_probes_are_held_by_one_trial(driver: Driver, trial: Peer) -> None:
 # One that cannot.
 
 
+@pytest.mark.parametrize("primes", [True, False])
 @pytest.mark.parametrize(("event_id", "session_id"), [(None, SESSION), ("e1", None), (SESSION, SESSION)])
 def test_a_session_without_ids_lets_the_probe_pass(
-    driver: Driver, trial: Peer, event_id: str | None, session_id: str | None
+    driver: Driver, trial: Peer, event_id: str | None, session_id: str | None, primes: bool
 ) -> None:
+    """The Java SDK has the session's ID on every event."""
     trial.accept(session_id=session_id)
-    if event_id == SESSION:
-        trial.event(event_id)  # the Java SDK has the session's ID on every event
+    if primes and event_id != "e1":
+        trial.event(event_id)
     actions = trial.event(event_id, trial.result(RESULT))
     assert [p.message["method"] for p in of(actions, Post)] == ["server/discover"]
     assert of(actions, Post)[0].headers == {"mcp-protocol-version": "2026-07-28"}

@@ -379,6 +379,15 @@ def test_a_server_rolled_back_refuses_and_the_endpoint_is_found_out_anew(status:
     assert not reports(call(driver).refuse(status), EndpointMoved), "said once"
 
 
+@pytest.mark.parametrize(("status", "code"), [(400, -32600), (400, -32700), (404, -32602), (422, 7)])
+def test_a_tool_s_own_error_is_that_of_a_server_which_has_read_the_request(status: int, code: int) -> None:
+    driver = discovered()
+    charge = call(driver)
+    actions = charge.refuse(status, {**error(code), "id": charge.stream})
+    assert delivered(actions)[0]["error"]["code"] == code
+    assert not reports(actions, EndpointMoved)
+
+
 def test_a_probe_refused_at_first_says_nothing_new() -> None:
     driver = Driver()
     actions = driver.request("server/discover", mcp_protocol_version=VERSION).refuse(400, error(-32600))
