@@ -202,7 +202,7 @@ class UpgradeRefused:
 
     why: str
     final: bool
-    """It is not tried again on this connection."""
+    """It is not tried again in this session."""
 
 
 @frozen

@@ -15,6 +15,7 @@ from attrs import define, field
 from .actions import AskUpgrade, Hangup, OpenSocket, Report, SetTimer, Timer, TimerKind
 from .event_id import IdScheme, fits_header
 from .inputs import EventReceived, UpgradeAnswered
+from .ledger import Refusal
 from .model import Generation, Grade
 from .notes import Notes
 from .report import Resumed, Upgraded, UpgradeRefused
@@ -37,7 +38,9 @@ class Upgrading(Notes):
     """Decides when a socket is asked for, and whether it is to be believed."""
 
     upgrades: bool = field(default=False, kw_only=True)
-    """The user wants it, and the server has not said that it offers none."""
+    """The user wants it."""
+    _is_offered: bool = field(default=True, init=False)
+    """As far as is known; another session may be another server's."""
     _question: int = field(default=0, init=False)
     """The one that is not answered yet."""
     _point: ResumePoint | None = field(default=None, init=False)
@@ -53,9 +56,10 @@ class Upgrading(Notes):
         stream = self._streams.get(STANDALONE)
         if stream is None or stream.state is not StreamState.OPEN or not stream.answered or stream.on_socket:
             return
-        if not self.upgrades or self._question or self._pausing or self.session.state is not SessionState.LIVE:
+        if not (self.upgrades and self._is_offered) or self._question or self._pausing:
             return
-        if self.session.generation is not Generation.STREAMABLE_HTTP:
+        session = self.session
+        if session.state is not SessionState.LIVE or session.generation is not Generation.STREAMABLE_HTTP:
             return
         point = stream.trail.resume_point()
         if point is None or (point.witness is None and self.policy.id_scheme is not IdScheme.CONTIGUOUS):
@@ -63,7 +67,7 @@ class Upgrading(Notes):
         self._connections += 1
         self._question, self._point = self._connections, point
         body = {"positions": {stream.name: point.last_event_id}}
-        self.out.append(AskUpgrade(self._question, body, self.session.headers("")))
+        self.out.append(AskUpgrade(self._question, body, session.headers("")))
 
     def upgrade_answered(self, told: UpgradeAnswered) -> None:
         """The server has said whether, and with what ticket, the session may go on over a socket."""
@@ -78,6 +82,8 @@ class Upgrading(Notes):
             self._open_socket(stream, point, ticket)
         elif told.status in _NOT_OFFERED:
             self._stay(f"HTTP {told.status}")
+            if told.status == 404:  # as to a session that it does not know
+                self.calls.probe(Refusal(404, told.body))
         else:
             why = told.why if told.status is None else f"HTTP {told.status}"
             self._failed(f"{why}, not a ticket" if told.status == 200 else why, told.retry_after or 0.0)
@@ -190,8 +196,12 @@ class Upgrading(Notes):
         self._pausing = False
         self.consider_upgrade()
 
+    def forget_session(self, opener: Stream) -> None:
+        self._is_offered, self._upgrade_failures = True, 0
+        super().forget_session(opener)
+
     def _stay(self, why: str) -> None:
-        self.upgrades = False
+        self._is_offered = False
         self.out.append(Report(UpgradeRefused(why, final=True)))
 
 

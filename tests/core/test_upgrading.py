@@ -514,6 +514,19 @@ def test_a_server_that_offers_none_is_not_asked_again(status: int) -> None:
     assert not reports(actions, SessionLost), "it says nothing of the session"
     assert not of(driver.standalone.event("e4", note("4")), AskUpgrade)
     assert not driver.is_set(TimerKind.UPGRADE, 0)
+    assert driver.is_waited_for("ping") is (status == 404)
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_in_the_next_session_it_is_asked_again(status: int) -> None:
+    """A session that is lost draws 404, too; and while servers are replaced, some offer it and some do not."""
+    driver = driving()
+    answered(driver, status)
+    driver.sent("ping").refuse(404) if status == 404 else driver.call().refuse(404)
+    driver.reinitialized()
+    driver.standalone.accept()
+    driver.standalone.event("n1", note("1"))
+    assert of(driver.standalone.event("n2", note("2")), AskUpgrade)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503, 202, 302])
