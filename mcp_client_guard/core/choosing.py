@@ -14,6 +14,7 @@ from attrs import define, field
 
 from .actions import EndSession, Report, Save
 from .answers import error_answer
+from .classify import INTERNAL_ERROR, code_of, is_suspect_answer, may_pass
 from .heritage import OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal, meta_object, without_meta
@@ -58,6 +59,11 @@ class TriedSession:
             return "sessions have no ID here"
         return None if self.stream.trail.cursor is not None else "events have no IDs here"
 
+    @property
+    def is_word(self) -> bool:
+        """It shows what sessions are like here, and not only how the server is at the moment."""
+        return code_of(self.message) != INTERNAL_ERROR and not is_suspect_answer(self.message)
+
 
 @define(eq=False, repr=False)
 class Choosing(Taking):
@@ -75,6 +81,8 @@ class Choosing(Taking):
     """What the server said in it, and under which event ID. It is no loss if nobody takes the session."""
     _why: str = field(default="", init=False)
     """Why this generation, if the host has asked."""
+    _has_no_sessions: bool = field(default=False, init=False)
+    """None that can be resumed: the server has said so to the newest trial."""
     _reported: Generation | None = field(default=None, init=False)
 
     def _probe(self, sent: MessageSubmitted) -> None:
@@ -118,6 +126,7 @@ class Choosing(Taking):
             self._end_trial()
         if trial.shortcoming is not None and not (trial.stream.legacy and trial.result):
             # Kept until the probe is answered: a server without 2026-07-28 has nothing better.
+            self._has_no_sessions = trial.is_word
             self._pass_probes(trial.shortcoming)
             return
         self._chose(self.session.generation, reason)
@@ -134,6 +143,7 @@ class Choosing(Taking):
     def _failed_otherwise(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         if call.own is Own.TRIAL:
             self._said.clear()
+            self._has_no_sessions = refusal is not None and refusal.status >= 400 and not may_pass(refusal.status)
             self._pass_probes(f"no session could be opened: {reason}")
         else:
             super()._failed_otherwise(call, reason, refusal)
@@ -198,7 +208,8 @@ class Choosing(Taking):
             # Also where the host asks what was recovered before it sends anything else.
             self._account_for_heirs("the host opened no session")
             self._end_trial()
-            self._chose(Generation.STATELESS_HTTP, self._why)
+            # What was not found, or not asked for, is tried by the next connection.
+            self._chose(Generation.STATELESS_HTTP, self._why, is_known=self._has_no_sessions)
 
     def endpoint_moved(self, to: Generation | None, reason: str) -> None:
         super().endpoint_moved(to, reason)
@@ -215,11 +226,12 @@ class Choosing(Taking):
         self._chose(self.session.generation, self._why)
         super().opened(stream, params, result)
 
-    def _chose(self, generation: Generation, why: str) -> None:
+    def _chose(self, generation: Generation, why: str, *, is_known: bool = True) -> None:
         if why and self._reported is not generation:
             self.out.append(Report(GenerationChosen(generation, why)))
         self._reported = generation
-        self._remember(generation)
+        if is_known:
+            self._remember(generation)
 
     def _remember(self, generation: Generation | None) -> None:
         """What is tried first by the next connection to this endpoint."""

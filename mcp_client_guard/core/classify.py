@@ -75,9 +75,9 @@ _NOT_RUN = frozenset({307, 308, 401, 403, 413, 415})
 """307 and 308 ask for the same request elsewhere. Other redirects may come from a request that has run."""
 BUSY = frozenset({429, 503})
 LOCKED = frozenset({401, 403})
+_LATER = LOCKED | {408, 409, 425, 429}
 _GATEWAY = frozenset({502, 504, 520, 522, 524})
 """A proxy sent the request on and got no answer, or none that it could read (RFC 9110; 52x: Cloudflare)."""
-_INVALID_PARAMS = -32602
 _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_LEGACY = frozenset({400, 404, 405})
@@ -94,6 +94,7 @@ said of one that is running."""
 MODERN_CODES = frozenset({-32020, -32021, -32022})
 """The errors by which a server of 2026-07-28 is recognised (SPEC-FACTS §15); -32001, -32003 and -32004 are not."""
 _INVALID_PARAMS, _METHOD_NOT_FOUND = -32602, -32601
+INTERNAL_ERROR = -32603
 _WITHOUT_SESSIONS_ONLY = frozenset({400, 404, 405, 406, 410, 422, 426})
 
 
@@ -150,6 +151,11 @@ def rule_on(
     # -32602 is what a tool says of its arguments, and of its own output.
     unread = status in _REFUSED_UNREAD and code_of(body) != _INVALID_PARAMS
     return Ruling(Ran.ANSWERED, word, Ran.NO if unread else Ran.MAYBE)
+
+
+def may_pass(status: int) -> bool:
+    """Whether a refusal is of the moment, or of who asks then: what is asked may be granted later."""
+    return status >= 500 or status in _LATER
 
 
 def may_be_legacy(status: int, body: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
-from .classify import BUSY, Ran, code_of
+from .classify import INTERNAL_ERROR, Ran, code_of, may_pass
 from .ledger import Call, Refusal, with_subscription
 from .model import JSON, Outcome
 from .outcomes import OWN_SECONDS, deadline_timer
@@ -30,8 +30,6 @@ _URIS = "resourceSubscriptions"
 _STEADY_SECONDS = 10.0
 _CAP = 60.0
 _REFRESH_EVERY = 60.0
-_TRY_LATER = frozenset({401, 403, 408, 409, 425})
-_INTERNAL_ERROR = -32603
 
 
 @define(eq=False, repr=False)
@@ -135,8 +133,7 @@ class Listening(Reconciling):
             super().not_executed(call, by, reason, status)
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
-        later = refusal.status >= 500 or refusal.status in BUSY or refusal.status in _TRY_LATER
-        if later and self.is_subscribed(call):
+        if may_pass(refusal.status) and self.is_subscribed(call):
             self.listen_again(call, f"HTTP {refusal.status}", at_least=refusal.retry_after or 0.0)
         else:
             super()._settle_refused(call, ran, refusal, may_wait=may_wait)
@@ -146,7 +143,7 @@ class Listening(Reconciling):
 
         A result ends it, as the server's word that it is over. So does an error, save an internal one.
         """
-        if code_of(message) != _INTERNAL_ERROR or not self.is_subscribed(call):
+        if code_of(message) != INTERNAL_ERROR or not self.is_subscribed(call):
             return False
         self.listen_again(call, "it was answered with an internal error")
         return True

@@ -7,6 +7,7 @@ from typing import Any
 from attrs import define
 
 from .actions import Hangup, Report, Timer, TimerKind
+from .classify import may_pass
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
 from .messages import messages_of
@@ -20,7 +21,6 @@ _PACE_MS = 10
 """A `retry:` from here on is a pace that the server has chosen; below it, or without one, the pace is ours."""
 _FRUITLESS_RESUMES = 5
 _SERVER_ERRORS = 3
-_WAIT_STATUSES = frozenset({401, 403, 408, 409, 425, 429})
 _NO_BODY_STATUSES = frozenset({405, 406, 501})
 
 
@@ -322,10 +322,10 @@ class Streams(Upgrading):
             stream.server_errors += 1
             if stream.resumed and stream.server_errors >= _SERVER_ERRORS:
                 self.calls.probe()
-        elif stream.resumed and (status < 300 or status >= 400) and status not in _WAIT_STATUSES:
+        elif stream.resumed and (status < 300 or status >= 400) and not may_pass(status):
             self._resume_refused(stream, status)
             return
-        elif status >= 400 and status not in _WAIT_STATUSES:
+        elif status >= 400 and not may_pass(status):
             self.calls.probe(Refusal(status, body))  # of the standalone stream, which was open before
         stream.attempts += 1
         if stream.call is not None and stream.attempts > self.policy.max_attempts:
@@ -378,4 +378,4 @@ class Streams(Upgrading):
 def _is_final(stream: Stream, status: int) -> bool:
     """Whether the server offers no standalone stream: its word for it, or any refusal of the very first one."""
     never_opened = stream.state is StreamState.OPEN
-    return status in _NO_BODY_STATUSES or (never_opened and 400 <= status < 500 and status not in _WAIT_STATUSES)
+    return status in _NO_BODY_STATUSES or (never_opened and status >= 400 and not may_pass(status))

@@ -9,11 +9,11 @@ import pytest
 from mcp_client_guard.core.actions import Action, EndSession, Get, Post, TimerKind
 from mcp_client_guard.core.heritage import Heritage, OldSession
 from mcp_client_guard.core.machine import Machine
-from mcp_client_guard.core.model import JSON, Generation, Outcome
+from mcp_client_guard.core.model import JSON, Generation, GenerationFound, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import GenerationChosen, OrphanDropped
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, of, outcomes, reports
+from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, of, outcomes, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 
 INFO: JSON = {"name": "host", "version": "1"}
@@ -231,6 +231,59 @@ def test_what_was_found_is_remembered_for_the_next_connection(driver: Driver, tr
     following.machine = Machine(generation="auto", shared=driver.machine.shared)
     assert [p.message["method"] for p in of(probe(following).actions, Post)] == ["server/discover"]
     assert chosen(following.sent("server/discover").answer(DISCOVERED)) == [STATELESS]
+
+
+WORDS = (400, 404, 405, 406, 410, 422, "no IDs", -32601, -32602, -32022)
+HICCUPS = (401, 403, 408, 409, 425, 429, 302, 500, 502, 503, "cut", "not written", "late", "HTML", -32603, -32000)
+
+
+@pytest.mark.parametrize("how", [*WORDS, *HICCUPS])
+def test_only_what_the_server_says_of_its_sessions_is_remembered(
+    driver: Driver, trial: Peer, how: int | str
+) -> None:
+    """A server that is just starting, busy or slow has said nothing: the next connection tries a session again."""
+    if how == "no IDs":
+        by_events(trial, None)
+    elif how == "cut":
+        trial.cut()
+    elif how == "not written":
+        while trial.is_open:
+            trial.not_written()
+    elif how == "late":
+        driver.elapse(TimerKind.DEADLINE, trial.stream)
+    elif how == "HTML":
+        trial.accept(events=False)
+        trial.body("<html>")
+    elif isinstance(how, int) and how > 0:
+        trial.refuse(how)
+        driver.standalone.refuse(405) if 0 in driver.orders else None  # nor is there a legacy stream
+    elif isinstance(how, int):
+        trial.answer_error(how)
+    assert chosen(driver.sent("server/discover").answer(DISCOVERED)) == [STATELESS]
+    following = Driver(generation="auto")
+    following.machine = Machine(generation="auto", shared=driver.machine.shared)
+    tried = [p.message["method"] for p in of(probe(following).actions, Post)]
+    assert tried == (["server/discover"] if how in WORDS else ["initialize"])
+    assert bool(records(driver.log, GenerationFound)) is (how in WORDS)
+
+
+@pytest.mark.parametrize("generation", ["auto", "host"])
+def test_where_no_session_was_tried_nothing_is_remembered(generation: str) -> None:
+    """A host that asks for nothing but tools has not shown what sessions are like here."""
+    driver = Driver(generation=generation)
+    listing = driver.request("tools/list", {"_meta": META}, mcp_protocol_version="2026-07-28")
+    listing.answer({"tools": [], "resultType": "complete"})
+    assert driver.machine.session.generation is STATELESS
+    assert driver.machine.shared.found is None
+
+
+def test_what_a_trial_has_drawn_says_nothing_of_the_next_one(driver: Driver, trial: Peer) -> None:
+    trial.refuse(406)
+    driver.sent("server/discover").refuse(503)
+    probe(driver)
+    driver.sent("initialize").refuse(503)
+    driver.sent("server/discover").answer(DISCOVERED)
+    assert driver.machine.shared.found is None
 
 
 def test_a_session_opened_since_is_remembered_instead(driver: Driver, trial: Peer) -> None:

@@ -406,9 +406,9 @@ def test_a_server_that_names_older_revisions_only_has_sessions() -> None:
 
 
 def test_what_is_remembered_of_the_endpoint_follows() -> None:
-    driver = discovered()
-    assert driver.machine.shared.found is Generation.STATELESS_HTTP
-    call(driver).refuse(404)
+    driver = Driver(generation="auto")
+    driver.machine.shared.found = Generation.STATELESS_HTTP
+    call(discovered(driver)).refuse(404)
     assert driver.machine.shared.found is None
     driver, _, _ = upgraded()
     assert driver.machine.shared.found is Generation.STREAMABLE_HTTP
