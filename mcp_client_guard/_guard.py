@@ -209,11 +209,11 @@ class Guard:
         """Open the connections of this Guard anew, now: for when you know that they are worth nothing, since the
         network has changed or the machine has slept.
 
-        Streams that can be resumed are cut and resumed, the standalone stream is opened again, what waits for its
-        next attempt goes out, a lost session is tried again with its whole budget, and a `ping` asks whether the
-        present one lives. `retry:` is kept to. A call whose stream cannot be resumed is left alone: closing it
-        would leave it in doubt, and on 2026-07-28 cancel it. So is a legacy session. Returns at once; events say
-        what became of it. Does nothing where no connection is open.
+        Streams that can be resumed are cut and resumed, the standalone stream and subscriptions are opened again,
+        what waits for its next attempt goes out, a lost session is tried again with its whole budget, and a `ping`
+        asks whether the present one lives. `retry:` and `Retry-After` are kept to. A call whose stream cannot be
+        resumed is left alone: closing it would leave it in doubt, and on 2026-07-28 cancel it. So is a legacy
+        session. Returns at once; events say what became of it. Does nothing where no connection is open.
 
         Raises:
             GuardError: called on another event loop than that of the connections.

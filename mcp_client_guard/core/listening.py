@@ -115,6 +115,11 @@ class Listening(Reconciling):
         delay = Delay(subscription.attempts, subscription.retry_ms, at_least, _CAP)
         self._send_again(Stranded(call, reason, Ran.MAYBE, delay=delay), Outcome.RESENT, reason)
 
+    def reconnect(self) -> None:
+        """The user wants it tried now: what has failed until now says nothing of what comes."""
+        for subscription in self._subscriptions.values():
+            subscription.attempts = 0
+
     def not_acknowledged(self, call: Call) -> None:
         """The server had its time to acknowledge."""
         self.streams.cancel(call)

@@ -118,7 +118,8 @@ class Recovery(Suspecting):
         self._opened_lately = self._looks_lately = 0
 
     def reconnect(self) -> None:
-        """The user wants it tried now: a session that could not be opened, and whether the present one answers."""
+        """The same for a session that could not be opened; and whether the present one answers."""
+        super().reconnect()
         self._opened_lately = self._looks_lately = self._attempts = 0
         self._reinitialize()
         self.probe()

@@ -240,24 +240,16 @@ class Registry:
 
     def _post_again(self, stream: Stream, delay: Delay) -> None:
         self._new_connection(stream)
-        call = stream.call
-        self.out.append(
-            Post(
-                stream.number,
-                stream.connection,
-                stream.message,
-                stream.headers,
-                delay,
-                for_request=call is not None,
-                lasts=_lasts(call),
-                target=stream.target,
-            )
-        )
+        stream.delay = delay
+        where, what = (stream.number, stream.connection), (stream.message, stream.headers)
+        for_request, lasts = stream.call is not None, _lasts(stream.call)
+        self.out.append(Post(*where, *what, delay, for_request, lasts, stream.target))
 
     def _get(self, stream: Stream, delay: Delay) -> None:
         """Open by GET: from the resume point if there is one, else afresh."""
         point = stream.trail.resume_point(exact=stream.exact)
         self._new_connection(stream)
+        stream.delay = delay
         stream.resumed = point is not None
         headers = self._get_headers(stream)
         if point is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
+from .actions import NO_DELAY, Delay
 from .ledger import Call
 from .model import JSON, Seen
 from .state import STREAM, StreamState, StreamStep, step
@@ -57,6 +58,8 @@ class Stream:
     state: StreamState = StreamState.OPEN
     connection: int = 0
     """The one connection that may speak for this stream; what comes from another is ignored."""
+    delay: Delay = NO_DELAY
+    """Before the present connection."""
     retry_ms: int | None = None
     trial: Trial | None = None
     exact: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import define
+from attrs import define, evolve
 
 from .actions import Hangup, Report, Timer, TimerKind
 from .classify import may_pass
@@ -209,23 +209,26 @@ class Streams(Upgrading):
 
     def reconnect(self, at: float) -> None:
         """Open anew, at once, whatever that can do no harm to: what can be resumed, what waits for its next
-        attempt, and the standalone stream. To close any other would leave its call in doubt."""
+        attempt, and what lasts. To close any other would leave its call in doubt."""
         for stream in list(self._streams.values()):
             if self._streams.get(stream.number) is not stream or not self._may_reconnect(stream):
                 continue
             stream.attempts = stream.barren = stream.hasty = 0
             self.out.append(Hangup(stream.connection))
-            if stream.kind is StreamKind.CALL and not stream.resumed and not stream.begun:
-                self._post_again(stream, self._delay(stream))
+            if _is_unsent(stream):
+                self._post_again(stream, evolve(stream.delay, attempt=0))
             else:
                 self._cut(stream, "reconnect() was called", at, clean=False, by_us=True)
 
     def _may_reconnect(self, stream: Stream) -> bool:
         if stream.legacy or stream.last_look is not None or stream.state is StreamState.ON_TRIAL:
             return False  # what is on trial was just resumed
-        waits = stream.state is StreamState.LOST and not stream.begun
-        if stream.kind is StreamKind.CALL and not stream.resumed and waits:
-            return stream.attempts > 0
+        if stream.delay.at_least and not stream.begun:
+            return False  # `Retry-After` is the server's own word
+        if _is_unsent(stream):
+            return _waits(stream)
+        if stream.call is not None and self.calls.is_subscribed(stream.call):
+            return True
         if stream.unreadable or (stream.call is not None and self.calls.is_over(stream.call)):
             return False  # once cut, it is given up; until then its answer may come
         resumable = stream.trail.cursor is not None and (stream.answered or stream.resumed)
@@ -373,6 +376,18 @@ class Streams(Upgrading):
         if stream.call is not None and self._streams.get(stream.number) is stream:
             self._give_up(stream, why)
         return True
+
+
+def _is_unsent(stream: Stream) -> bool:
+    """Nothing of its request can have left by the present connection."""
+    return stream.kind is StreamKind.CALL and not (stream.resumed or stream.begun or stream.answered)
+
+
+def _waits(stream: Stream) -> bool:
+    """Whether its next attempt is put off, and may be ordered anew."""
+    # At its first attempt the row may be on its way to the disk: an order of now would not wait for that (S12).
+    has_row = stream.attempts > 0 or (stream.call is not None and not stream.call.may_have_side_effects)
+    return has_row and stream.delay.attempt > 0
 
 
 def _is_final(stream: Stream, status: int) -> bool:

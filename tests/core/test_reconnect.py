@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Get, Hangup, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Delay, Get, Hangup, Post, TimerKind
 from mcp_client_guard.core.inputs import ReconnectRequested
 from mcp_client_guard.core.model import Grade
-from mcp_client_guard.core.report import Disconnected
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import Disconnected, ListenedAgain
 from tests.core.driver import Driver, delivered, evidence, note, of, outcomes, reports
 from tests.core.legacy import Legacy
+from tests.core.test_listening import ack, again, listen, subscribed
 
 
 def reconnect(driver: Driver) -> list[Action]:
@@ -71,6 +73,72 @@ def test_what_waits_for_its_next_attempt_waits_no_more(driver: Driver) -> None:
     reconnect(driver)
     assert not call.order.delay.attempt
     assert not posted.order.delay.attempt
+
+
+@pytest.mark.parametrize("retry_after", [None, 20.0])
+def test_so_does_what_a_busy_server_refused_unless_it_has_named_its_time(
+    driver: Driver, retry_after: float | None
+) -> None:
+    driver.request("tools/list").refuse(503, retry_after=retry_after)
+    driver.sent("ping").answer({})
+    again = driver.sent("tools/list")
+    assert again.order.delay.attempt
+    reconnect(driver)
+    assert bool(again.order.delay.attempt) is (retry_after is not None)
+    assert again.is_open
+
+
+def test_a_stream_of_a_server_that_has_named_its_time_waits_for_it(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    call.cut()
+    call.refuse(503, retry_after=20.0)
+    waiting = call.connection
+    reconnect(driver)
+    assert call.connection == waiting
+
+
+def test_what_may_have_side_effects_is_not_ordered_before_its_row_is_on_disk() -> None:
+    driver = Driver(GuardPolicy(trust_status=True)).opened()
+    driver.call().refuse(429)
+    again = driver.sent("tools/call")
+    assert not [post for post in of(reconnect(driver), Post) if post.stream == again.stream]
+    again.not_written()
+    reconnect(driver)
+    assert not again.order.delay.attempt
+
+
+# Subscriptions of 2026-07-28: the guard makes one again by itself, and has the host read all anew.
+
+
+def test_a_subscription_that_stands_is_made_anew_and_the_host_reads_again() -> None:
+    driver, peer = subscribed()
+    peer.event(None, retry=3000)
+    actions = reconnect(driver)
+    new = again(driver, actions)
+    assert peer.connection in [hangup.connection for hangup in of(actions, Hangup)]
+    assert new.order.delay == Delay(0, 3000, cap=60.0)
+    told = ack(new)
+    assert reports(told, ListenedAgain)
+    assert [m["method"] for m in delivered(told)] == ["notifications/tools/list_changed"]
+
+
+def test_a_subscription_that_waits_goes_out_and_waits_less_from_then_on() -> None:
+    driver, peer = subscribed()
+    for _ in range(8):
+        peer = again(driver, peer.cut())
+    assert peer.order.delay.attempt == 7
+    assert again(driver, reconnect(driver)).stream == peer.stream, "nothing of it had left"
+    assert not peer.order.delay.attempt
+    assert again(driver, peer.cut()).order.delay.attempt == 1
+
+
+def test_one_that_was_not_acknowledged_yet_is_made_anew_where_the_host_is_subscribed() -> None:
+    driver, peer = subscribed()
+    sent = again(driver, peer.cut())
+    assert again(driver, reconnect(driver)).stream != sent.stream
+    first = Driver()
+    listen(first)
+    assert reconnect(first) == [], "the first one is a request like any other"
 
 
 def test_what_goes_out_at_once_is_left_to_go(driver: Driver) -> None:
