@@ -52,6 +52,11 @@ class Delay:
     cap: float = 10.0
     """Seconds at which the exponential part stops growing."""
 
+    @property
+    def floor(self) -> float:
+        """Seconds that the server has us wait."""
+        return max(self.at_least, (self.retry_ms or 0) / 1000)
+
 
 NO_DELAY = Delay(0)
 

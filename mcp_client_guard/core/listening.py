@@ -110,9 +110,9 @@ class Listening(Reconciling):
         acked_at, subscription.acked_at = subscription.acked_at, None
         is_steady = acked_at is not None and self.clock.now - acked_at >= _STEADY_SECONDS
         subscription.attempts = 0 if is_steady else subscription.attempts + 1
-        wait = max(at_least, (subscription.retry_ms or 0) / 1000, _CAP if subscription.attempts else 0.0)
-        self.out.append(SetTimer(deadline_timer(call), OWN_SECONDS + 2 * wait))
         delay = Delay(subscription.attempts, subscription.retry_ms, at_least, _CAP)
+        wait = max(delay.floor, _CAP if subscription.attempts else 0.0)
+        self.out.append(SetTimer(deadline_timer(call), OWN_SECONDS + 2 * wait))
         self._send_again(Stranded(call, reason, Ran.MAYBE, delay=delay), Outcome.RESENT, reason)
 
     def reconnect(self) -> None:

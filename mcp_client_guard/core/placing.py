@@ -95,6 +95,11 @@ class Placing(Registry):
         if isinstance(body, list):
             self._drop_unreadable(stream, body)
 
+    def _primed(self, stream: Stream) -> None:
+        """There is nothing to drain in a priming event: from now on the next process could resume this stream."""
+        if not stream.undrained and (stream.call is None or stream.call.keeps_answer):
+            self._save_cursor(stream)
+
     def _drops_large(self, stream: Stream, told: TooLarge) -> bool:
         """Whether what was too large is the answer to another request than this stream's: that alone is over."""
         if told.answers is None or not self.calls.is_of_another(stream.call, told.answers):

@@ -219,11 +219,6 @@ class Registry:
         if (moved := self._moved(stream)) is not None:
             self.out.append(Save((moved,)))
 
-    def _primed(self, stream: Stream) -> None:
-        """There is nothing to drain in a priming event: from now on the next process could resume this stream."""
-        if not stream.undrained and (stream.call is None or stream.call.keeps_answer):
-            self._save_cursor(stream)
-
     def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
         trail = Trail(self.index, self.policy.trail_size, self.policy.id_scheme)
         stream = Stream(number, kind, trail, method=method, incarnation=self.session.incarnation)
@@ -247,6 +242,8 @@ class Registry:
 
     def _get(self, stream: Stream, delay: Delay) -> None:
         """Open by GET: from the resume point if there is one, else afresh."""
+        if self._ends_too_late(stream, delay):
+            return
         point = stream.trail.resume_point(exact=stream.exact)
         self._new_connection(stream)
         stream.delay = delay
@@ -325,10 +322,19 @@ class Registry:
 
     def _limit(self, stream: Stream) -> None:
         """Nobody waits for it: its connection goes on for `max_idle` and no longer, whatever comes."""
-        if stream.begun and not stream.limited:
+        if not stream.begun:
+            self._ends_too_late(stream, stream.delay)
+        elif not stream.limited:
             stream.limited = True
             timer = Timer(TimerKind.UNWANTED, stream.number, stream.connection)
             self.out.append(SetTimer(timer, self.policy.max_idle))
+
+    def _ends_too_late(self, stream: Stream, delay: Delay) -> bool:
+        """End it if nobody waits for it and the server wants it later than it may last. Returns whether."""
+        too_late = stream.is_unwanted and delay.floor > self.policy.max_idle
+        if too_late:
+            self._give_up(stream, "nobody waits for it, and the server wants it resumed later than max_idle")
+        return too_late
 
     def _delay(self, stream: Stream, at_least: float = 0.0) -> Delay:
         cap = _STANDALONE_CAP if stream.kind is StreamKind.STANDALONE else _CAP

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Get, Hangup, TimerKind
+from mcp_client_guard.core.actions import Action, Get, Hangup, Post, TimerKind
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.report import Discontinuity
 from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, reports
@@ -167,13 +167,54 @@ def test_and_if_it_never_proves_itself_the_loss_is_reported_in_the_end(overtaken
 
 def test_the_wait_before_it_is_opened_again_is_not_of_its_time(driver: Driver) -> None:
     call = driver.call().stream_up("e1")
-    call.event(None, note("x"), retry=600_000)
+    call.event(None, note("x"), retry=60_000)
     driver.begins = False
     call.cut()
     driver.standalone.event(None, call.result())
     assert not is_limited(call)
     call.begin()
     assert is_limited(call)
+
+
+TWO_HOURS = 7_200_000
+
+
+@pytest.mark.parametrize("answered", ["before the cut", "while it waits"])
+def test_one_that_is_wanted_back_later_than_that_is_not_looked_at_again(driver: Driver, answered: str) -> None:
+    call = driver.call().stream_up("e1")
+    call.event(None, note("x"), retry=TWO_HOURS)
+    driver.begins = False
+    actions = call.cut() if answered == "while it waits" else []
+    actions += driver.standalone.event(None, call.result())
+    actions += call.cut() if answered == "before the cut" else []
+    assert not call.is_open
+    assert [each.stream for each in reports(actions, Discontinuity)] == [str(call.stream)]
+
+
+def test_nor_one_that_a_busy_server_wants_so_late(overtaken: Peer) -> None:
+    overtaken.cut()
+    actions = overtaken.refuse(503, retry_after=3600.0)
+    assert not overtaken.is_open
+    assert reports(actions, Discontinuity)
+
+
+def test_a_call_that_is_waited_for_waits_for_as_long_as_the_server_wants(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    call.event(None, note("x"), retry=TWO_HOURS)
+    assert of(call.cut(), Get)
+
+
+def test_its_place_is_free_for_the_next_call() -> None:
+    driver = Driver(max_calls=1, spare=4).opened(standalone=True)
+    driver.sent("initialize").free()
+    call = driver.call().stream_up("e1")
+    call.event(None, note("x"), retry=TWO_HOURS)
+    driver.begins = False
+    posted = call.stale()
+    call.cut()
+    posted.free()
+    driver.standalone.event(None, call.result())
+    assert of(driver.call("next").actions, Post)
 
 
 def test_another_attempt_has_a_time_of_its_own(overtaken: Peer) -> None:
