@@ -177,7 +177,7 @@ class Reinitialized:
     changed: tuple[str, ...]
     """What differs: `protocolVersion`, `serverInfo`, `capabilities`, and `tool NAME` for changed schemas."""
     not_restored: tuple[str, ...] = ()
-    """Subscriptions and the like that the server refused."""
+    """Subscriptions and the like that the server refused, or has not answered for yet."""
 
 
 @frozen

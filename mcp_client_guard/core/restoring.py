@@ -35,7 +35,8 @@ class Restoring(Listening):
     log_level: str | None = field(default=None, init=False)
     _differences: tuple[str, ...] = field(default=(), init=False)
     """Between what the server said of itself in the lost session and in this one."""
-    _restoring: set[int] = field(factory=set, init=False)
+    _restoring: dict[int, Call] = field(factory=dict, init=False)
+    """What the session waits for before it is live, by wire ID."""
     _not_restored: list[str] = field(factory=list, init=False)
     _confirming: int | None = field(default=None, init=False)
     _is_restore: bool = field(default=False, init=False)
@@ -96,16 +97,24 @@ class Restoring(Listening):
         self.session.move(SessionStep.RESTORE_SENT)
         self._not_restored = []
         self.present_tools.clear()  # until they are known to be the same
-        wanted: list[tuple[str, JSON]] = []
-        if self.log_level is not None:
-            wanted.append(("logging/setLevel", {"level": self.log_level}))
-        wanted += [("resources/subscribe", {"uri": uri}) for uri in sorted(self.subscriptions)]
+        wanted = self._wanted()
         if self.tools:
             wanted.append(("tools/list", {}))
         self.out.append(SetTimer(RESTORING, _RESTORE_SECONDS))
         for method, params in wanted:
-            self._restoring.add(self._send_own(Own.RESTORE, method, params).wire_id)
+            self._send_restoring(method, params)
         self._restored_one()
+
+    def _wanted(self) -> list[tuple[str, JSON]]:
+        """What the host has asked for, and a new session does not have."""
+        level: list[tuple[str, JSON]] = [("logging/setLevel", {"level": self.log_level})]
+        subscriptions = [("resources/subscribe", {"uri": uri}) for uri in sorted(self.subscriptions)]
+        return (level if self.log_level is not None else []) + subscriptions
+
+    def _send_restoring(self, method: str, params: JSON, ticket: int = 0, delay: Delay = NO_DELAY) -> None:
+        call = self._send_own(Own.RESTORE, method, params, ticket=ticket, delay=delay)
+        if self.session.state is SessionState.RESTORING:
+            self._restoring[call.wire_id] = call
 
     def _restored_one(self) -> None:
         if not self._restoring and self.session.state is SessionState.RESTORING:
@@ -115,6 +124,7 @@ class Restoring(Listening):
         """All is restored, or its time is over."""
         if self.session.state is not SessionState.RESTORING:
             return
+        self._not_restored += [f"{_said(call)} (no answer yet)" for call in self._restoring.values()]
         self._restoring.clear()
         self.out.append(CancelTimer(RESTORING))
         changed = (*self._differences, *(f"tool {name}" for name in self.changed_tools))
@@ -125,8 +135,7 @@ class Restoring(Listening):
 
     def _restored_by(self, call: Call, message: JSON) -> None:
         """The server has answered to one of the requests that restore."""
-        in_time = call.wire_id in self._restoring
-        self._restoring.discard(call.wire_id)
+        in_time = self._restoring.pop(call.wire_id, None) is not None
         if call.incarnation != self.session.incarnation:
             return
         result = message.get("result")
@@ -134,27 +143,33 @@ class Restoring(Listening):
             self._not_restored.append(_said(call))
         elif call.method == "tools/list":
             self._restored_tools(result, in_time=in_time)
+        elif "uri" in call.params and self._is_wanted_late(call):
+            self.streams.refresh_resource(call.params["uri"])  # until now the server has told nothing of it
         self._restored_one()
 
     def _not_restored_by(self, call: Call, refusal: Refusal | None) -> None:
         """One of the requests that restore failed: it is sent once more, unless it was refused for good."""
-        if call.wire_id not in self._restoring:
+        in_time = self._restoring.pop(call.wire_id, None) is not None
+        if not (in_time or self._is_wanted_late(call)):
             return
-        self._restoring.discard(call.wire_id)
         may_pass = refusal is None or refusal.status in BUSY or refusal.status >= 500
         if may_pass and call.ticket != _AGAIN:
-            again = self._send_own(Own.RESTORE, call.method, call.params, ticket=_AGAIN, delay=Delay(1))
-            self._restoring.add(again.wire_id)
+            self._send_restoring(call.method, call.params, _AGAIN, Delay(1))
             return
         self._not_restored.append(_said(call))
         self._restored_one()
+
+    def _is_wanted_late(self, call: Call) -> bool:
+        """Whether the session is live, and the host still wants what this request was to restore."""
+        is_live = self.session.state is SessionState.LIVE and call.incarnation == self.session.incarnation
+        return is_live and (call.method, call.params) in self._wanted()
 
     def _restored_tools(self, result: JSON, *, in_time: bool) -> None:
         """One page of what tools there are now. A late one is not followed by another: pages may have no end."""
         self.present_tools.update(tools_of(result))
         cursor = result.get("nextCursor")
         if isinstance(cursor, str) and cursor and in_time:
-            self._restoring.add(self._send_own(Own.RESTORE, "tools/list", {"cursor": cursor}).wire_id)
+            self._send_restoring("tools/list", {"cursor": cursor})
 
     def _send_own(
         self,

@@ -7,7 +7,7 @@ from attrs import define
 from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
 from .inputs import Answered, EventReceived
 from .messages import messages_of
-from .model import Evidence, Grade
+from .model import JSON, Evidence, Grade
 from .placing import Placing
 from .report import RefreshSuggested, Resumed
 from .state import SessionState, StreamState, StreamStep
@@ -215,15 +215,23 @@ class Trials(Placing):
         self.refresh_now()
 
     def refresh_now(self) -> None:
-        sent = [
-            {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"}
-            for name in _LISTS
-            if name in self.session.capabilities
-        ]
-        for uri in sorted(self.calls.subscriptions):
-            params = {"uri": uri}
-            sent.append({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params})  # type: ignore[dict-item]
+        lists = [_notification(f"{name}/list_changed") for name in _LISTS if name in self.session.capabilities]
+        self._have_read(lists + [_updated(uri) for uri in sorted(self.calls.subscriptions)])
+
+    def refresh_resource(self, uri: str) -> None:
+        self._have_read([_updated(uri)])
+
+    def _have_read(self, sent: list[JSON]) -> None:
         for message in sent:
             self.deliver(None, message)
         if sent:
             self.out.append(Report(RefreshSuggested(tuple(m["method"] for m in sent))))
+
+
+def _notification(name: str, **params: str) -> JSON:
+    message: JSON = {"jsonrpc": "2.0", "method": f"notifications/{name}"}
+    return {**message, "params": params} if params else message
+
+
+def _updated(uri: str) -> JSON:
+    return _notification("resources/updated", uri=uri)

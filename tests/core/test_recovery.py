@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.core.driver import (
     RESULT,
     SESSION,
     Driver,
+    Peer,
     delivered,
     in_doubt,
     note,
@@ -800,6 +802,60 @@ def test_an_answer_that_restores_too_late_upsets_nothing(driver: Driver, late: s
         actions = listing.refuse(500) if late == "refused" else listing.cut()
     assert not posted(actions)
     assert state(driver) is SessionState.LIVE
+
+
+FAILURES: list[Callable[[Peer], list[Action]]] = [
+    lambda peer: peer.refuse(500),
+    lambda peer: peer.cut(),
+    lambda peer: peer.driver.elapse(TimerKind.DEADLINE, peer.stream),
+]
+
+
+@pytest.mark.parametrize("fails", FAILURES, ids=["refused", "cut", "no answer"])
+def test_what_is_restored_late_is_named_and_sent_once_more_if_it_fails(
+    driver: Driver, fails: Callable[[Peer], list[Action]]
+) -> None:
+    restored(driver)
+    posts = {p.message["params"].get("uri", p.message["method"]): p.stream for p in posted(driver.reopened())[1:]}
+    driver.peer(posts["tools/list"]).answer({"tools": [CHARGE, LOOK]})
+    driver.peer(posts["b://2"]).answer({})
+    (told,) = reports(driver.elapse(TimerKind.RESTORE), Reinitialized)
+    assert told.not_restored == (
+        "logging/setLevel (no answer yet)",
+        "resources/subscribe a://1 (no answer yet)",
+    )
+    for late, method in (("logging/setLevel", "logging/setLevel"), ("a://1", "resources/subscribe")):
+        (again,) = posted(fails(driver.peer(posts[late])), method)
+        assert again.headers["mcp-session-id"] == "session-two"
+        assert not posted(fails(driver.peer(again.stream)), method), "once"
+
+
+def test_the_host_reads_again_what_it_was_subscribed_to_late(driver: Driver) -> None:
+    """What has changed since it was told to read everything again, the server has told nobody."""
+    restored(driver)
+    driver.reopened()
+    level, subscribe = driver.sent("logging/setLevel"), driver.sent("resources/subscribe")
+    driver.elapse(TimerKind.RESTORE)
+    assert not delivered(level.answer({}))
+    (told,) = delivered(subscribe.answer({}))
+    assert (told["method"], told["params"]) == ("notifications/resources/updated", {"uri": "b://2"})
+
+
+@pytest.mark.parametrize("undone", ["by the host", "with its session", "by a session of the host's"])
+def test_what_is_not_wanted_any_more_is_not_restored_late(driver: Driver, undone: str) -> None:
+    restored(driver)
+    driver.reopened()
+    subscribe = driver.sent("resources/subscribe").stale()
+    driver.elapse(TimerKind.RESTORE)
+    if undone == "by the host":
+        driver.request("resources/unsubscribe", {"uri": "b://2"}).answer({})
+    elif undone == "with its session":
+        driver.call("b").refuse(404)
+    else:
+        driver.opened("the-host-s")
+    actions = subscribe.refuse(500)
+    assert not posted(actions, "resources/subscribe")
+    assert not delivered(actions)
 
 
 def test_what_restores_an_older_session_is_not_taken_for_the_present_one(driver: Driver) -> None:
