@@ -14,11 +14,13 @@ from .inputs import EventReceived, TooLarge
 from .ledger import Call
 from .messages import messages_of
 from .model import digest_of
-from .report import UnreadableDropped
-from .stream import Stream, StreamKind
+from .report import Discontinuity, UnreadableDropped
+from .state import StreamState
+from .stream import STANDALONE, Stream, StreamKind
 from .trials import Trials
 
 _CLOSING_SECONDS = 1.0
+_LEFT_OUT = "the server left out events between its replay and its live tail"
 _LONGEST_WAIT_MS = 2000
 """With a longer `retry:` the answer is not held: it would come too late."""
 
@@ -38,6 +40,9 @@ class LastLook:
 @define(eq=False, repr=False)
 class Closing(Trials):
     """Holds the answer of a resumed stream for one last look at the log."""
+
+    _put_off: dict[str, Discontinuity] = field(factory=dict, init=False)
+    """By event ID: what a stream has left out, unless the standalone one brings it, which is not back yet."""
 
     def _is_held(self, stream: Stream, event: EventReceived) -> bool:
         """Whether this event is an answer that came on a live tail; if so, it is held."""
@@ -95,9 +100,12 @@ class Closing(Trials):
         assert look is not None
         self.out.append(CancelTimer(self._closing_timer(stream)))
         left_out = look.overtaken if complete else look.overtaken + look.missed
-        if left_out:
-            why = "the server left out events between its replay and its live tail"
-            self._report_loss(stream, why, left_out[0])
+        if left_out and all(self._may_still_come(stream, event) for event in left_out):
+            self._put_off.update({str(event.event_id): self._loss(stream, _LEFT_OUT, event) for event in left_out})
+            if len(self._put_off) > self.policy.max_held:
+                self._report_put_off()
+        elif left_out:
+            self._report_loss(stream, _LEFT_OUT, left_out[0])
         missed, look.missed = look.missed if complete else [], []
         for event in missed:
             # One that breaks the stream has the answer delivered by `_give_up`.
@@ -107,6 +115,35 @@ class Closing(Trials):
             stream.last_look = None
             self._place(stream, look.answer)
             self._see_end(stream, look.answer)
+
+    def _may_still_come(self, stream: Stream, event: EventReceived) -> bool:
+        """Whether this may be the standalone stream's, which is yet to be resumed."""
+        standalone = self._streams.get(STANDALONE)
+        if standalone is None or standalone.state is StreamState.OPEN or standalone.trail.cursor is None:
+            return False
+        return self._is_nobody_s(stream, event)
+
+    def _is_nobody_s(self, stream: Stream, event: EventReceived) -> bool:
+        owners = [self.calls.owner_of(stream, message) for message in messages_of(event.body)]
+        return bool(owners) and all(call is None for call in owners)
+
+    def _place(self, stream: Stream, event: EventReceived) -> None:
+        if self._put_off and stream.kind is StreamKind.STANDALONE and event.event_id not in self.index:
+            was_put_off = self._put_off.pop(event.event_id or "", None) is not None
+            if not was_put_off and self._is_nobody_s(stream, event):
+                self._report_put_off()  # they would have come before
+        super()._place(stream, event)
+
+    def _finish(self, stream: Stream, *, linger: bool = False) -> None:
+        super()._finish(stream, linger=linger)
+        if stream.kind is StreamKind.STANDALONE:
+            self._report_put_off()
+
+    def _report_put_off(self) -> None:
+        lost = [loss for event_id, loss in self._put_off.items() if event_id not in self.index]
+        self._put_off.clear()
+        for loss in {loss.stream: loss for loss in reversed(lost)}.values():
+            self.out.append(Report(loss))
 
     def _give_up(self, stream: Stream, why: str) -> None:
         """An answer that is held is stronger than any reason to give its request up."""

@@ -84,8 +84,7 @@ class Registry:
         self._get(stream, NO_DELAY)
 
     def close_standalone(self) -> None:
-        stream = self._streams.get(STANDALONE)
-        if stream is not None:
+        if (stream := self._streams.get(STANDALONE)) is not None:
             self._finish(stream)
 
     def finish_call(self, wire_id: int, by: Stream | None = None) -> None:
@@ -98,8 +97,7 @@ class Registry:
 
     def abandon_call(self, wire_id: int) -> None:
         """Nothing of this request may leave, or be read, any more. Its stream may be gone already."""
-        stream = self._streams.get(wire_id)
-        if stream is not None:
+        if (stream := self._streams.get(wire_id)) is not None:
             self._finish(stream)
 
     def cancel(self, call: Call) -> bool:
@@ -371,9 +369,12 @@ class Registry:
         return stream.trail.newest_number
 
     def _report_loss(self, stream: Stream, why: str, first: EventReceived | None = None) -> None:
+        self.out.append(Report(self._loss(stream, why, first)))
+
+    def _loss(self, stream: Stream, why: str, first: EventReceived | None) -> Discontinuity:
         last_good = self._shown(stream.trail.cursor) if stream.trail.cursor else None
         first_seen = self._shown(first.event_id) if first is not None and first.event_id else None
-        self.out.append(Report(Discontinuity(stream.name, why, last_good, first_seen)))
+        return Discontinuity(stream.name, why, last_good, first_seen)
 
     def _forget_trail(self, stream: Stream) -> None:
         """The server's log may be another one: what comes under an ID that we know may be new."""

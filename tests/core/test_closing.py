@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Get, Hangup, SetTimer, TimerKind
+from mcp_client_guard.core.actions import Action, Deliver, Get, Hangup, Report, SetTimer, TimerKind
 from mcp_client_guard.core.inputs import TimerElapsed
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
@@ -94,6 +94,92 @@ def test_however_the_look_ends_the_answer_is_delivered(call: Peer, how: str) -> 
     assert [m["id"] for m in delivered(actions) if m.get("id") == call.host_id] == [call.host_id]
     assert not call.driver.is_set(TimerKind.CLOSING, call.stream)
     assert not call.is_open
+
+
+# A server that replays the events of every stream: whose is an event that belongs to no request?
+
+
+@pytest.fixture
+def both() -> Driver:
+    """The call's stream is back, the standalone one is not; the look has brought what may be of either."""
+    driver = overtaken(GuardPolicy())
+    assert not reports(driver.log, Discontinuity), "not yet"
+    return driver
+
+
+def overtaken(policy: GuardPolicy) -> Driver:
+    driver = Driver(policy).opened(standalone=True)
+    driver.standalone.event("s1", note("1"))
+    driver.standalone.event("s2", note("2"))
+    call = driver.call()
+    call.accept()
+    call.event("e1", call.progress(1))
+    call.event("e2", call.progress(2))
+    driver.standalone.cut()
+    call.resumed()
+    call.event("e2", call.progress(2))
+    call.event("e3", call.progress(3))
+    call.event("e4", call.result())
+    call.accept()
+    for event_id, message in (("e2", call.progress(2)), ("s3", note("3")), ("s4", note("4"))):
+        call.event(event_id, message)
+    call.event("e3", call.progress(3))
+    call.event("e4", call.result())
+    assert outcomes(driver.log)[-1] is Outcome.COMPLETED
+    return driver
+
+
+def test_what_is_put_off_is_bounded() -> None:
+    driver = overtaken(GuardPolicy(max_held=1))
+    assert len(reports(driver.log, Discontinuity)) == 1
+    assert not reports(driver.close(), Discontinuity)
+
+
+def brought(driver: Driver, *events: str) -> list[Action]:
+    """The standalone stream is resumed, and proven; these come next."""
+    driver.standalone.accept()
+    return live(driver, "s2", *events)
+
+
+def live(driver: Driver, *events: str) -> list[Action]:
+    return [action for each in events for action in driver.standalone.event(each, note(each[1:]))]
+
+
+def test_what_the_standalone_stream_brings_when_it_is_back_was_not_left_out(both: Driver) -> None:
+    actions = brought(both, "s3", "s4", "s5")
+    assert [m["params"]["data"] for m in delivered(actions)] == ["3", "4", "5"]
+    assert not reports(actions + both.close(), Discontinuity)
+
+
+@pytest.mark.parametrize("events", [("s5",), ("s3", "s5")])
+def test_what_it_does_not_bring_before_what_follows_is_reported(both: Driver, events: tuple[str, ...]) -> None:
+    actions = brought(both, *events)
+    (loss,) = reports(actions, Discontinuity)
+    assert loss.stream != "standalone"
+    assert [type(a) for a in actions if isinstance(a, Deliver) or a == Report(loss)][-2:] == [Report, Deliver]
+    assert not reports(both.close(), Discontinuity), "once"
+
+
+@pytest.mark.parametrize("how", ["close", "session lost", "another session"])
+def test_at_the_latest_it_is_reported_when_that_stream_ends(both: Driver, how: str) -> None:
+    assert not reports(brought(both), Discontinuity)
+    if how == "close":
+        actions = both.close()
+    elif how == "session lost":
+        actions = both.call("b").refuse(404)
+    else:
+        both.initialize("session-two")
+        actions = both.log  # nothing was reported before
+    assert len(reports(actions, Discontinuity)) == 1
+
+
+def test_what_another_call_s_stream_brings_says_nothing_of_it(both: Driver) -> None:
+    """Such a server sends on one stream what is of another, in any order."""
+    other = both.call("b")
+    brought(both)
+    assert not reports(both.standalone.event("f1", other.progress(1)), Discontinuity)
+    assert not reports(both.standalone.event("q"), Discontinuity), "nor does a priming event"
+    assert not reports(live(both, "s3", "s4"), Discontinuity)
 
 
 def test_another_message_under_the_answer_s_id_is_reported_and_the_first_is_the_answer(call: Peer) -> None:
