@@ -141,6 +141,15 @@ def failed_answer(call: Call, doubt: CallInDoubt, message: str, *, as_result: bo
     return answer
 
 
+def as_error(answer: JSON) -> JSON:
+    """An answer of the guard's own for a request that no tool result answers."""
+    doubt = CallInDoubt.find(answer.get("result"))
+    if doubt is None:
+        return answer
+    text = answer["result"]["content"][0]["text"]
+    return error_answer(answer["id"], CODE_IN_DOUBT, text, {IN_DOUBT_KEY: doubt.as_json()})
+
+
 def error_answer(host_id: str | int | None, code: int, message: str, data: Any = None) -> JSON:
     error: JSON = {"code": code, "message": message}
     if data is not None:

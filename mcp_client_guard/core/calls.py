@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from .actions import CancelTimer, Report, Save
 from .answers import is_of_server, not_executed_answer, session_lost_answer
@@ -357,7 +357,7 @@ class Calls(Choosing):
             if is_given_up and _is_kept(answered, answer):
                 call.untold = False
                 key = answered.of if isinstance(answered, Repeat) else call.call_key
-                told = evolve(self._doubt_of(call, "its answer was not taken"), call_key=key)
+                told = self._doubt_of(call, "its answer was not taken", key)
                 named = call.named or key in self.shared.names
                 went_on_from = continuing_key(call.method, call.params)
                 doubt = Doubt(key, told, self.clock.now, named, answer, went_on_from)

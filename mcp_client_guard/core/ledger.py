@@ -61,6 +61,8 @@ class Joined:
     """Its host speaks 2026-07-28."""
     goes_along: bool = False
     """It goes on with the same call (`SharedLedger.went_on`)."""
+    as_task: bool = False
+    """It asks for a task (`Call.as_task`)."""
 
 
 @define(eq=False, repr=False)
@@ -162,6 +164,11 @@ class Call:
         if self.own is None:
             self.sent = self.listed = None
             self.params = {"taskId": self.params["taskId"]} if "taskId" in self.params else {}
+
+    @property
+    def as_task(self) -> bool:
+        """Whether it asks for a task of 2025-11-25, and can be answered with nothing else."""
+        return not self.stateless and isinstance(self.params.get("task"), dict)
 
     @property
     def is_unsafe_call(self) -> bool:

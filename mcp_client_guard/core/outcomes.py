@@ -10,6 +10,7 @@ from attrs import define, field
 from .actions import NO_DELAY, CancelTimer, Delay, Forward, Reply, Report, Save, SetTimer, Timer, TimerKind
 from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
 from .clock import Clock
+from .forms import as_asked, why_unread
 from .inputs import MessageSubmitted
 from .ledger import Call, Joined, Ledger, Own, Repeat, arguments_digest, to_wire
 from .model import JSON, CallNamed, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from .actions import Action
     from .carrier import Carrying
 
-WAITS_ELSEWHERE = "the server asks for something first, which only a host of 2026-07-28 can give"
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
 TRIAL_SECONDS = 5.0
@@ -115,9 +115,10 @@ class Outcomes(ABC):
         self._answer(call, self._doubt_answer(call, self._doubt_of(call, reason)))
         self._settle(call, Outcome.IN_DOUBT, reason)
 
-    def _doubt_of(self, call: Call, reason: str) -> CallInDoubt:
+    def _doubt_of(self, call: Call, reason: str, key: str = "") -> CallInDoubt:
+        """`key`: of the call that may have run, where that is not this one."""
         session = self.session.fingerprint
-        return CallInDoubt(reason, call.method, call.tool, call.call_key, session, call.cancelled)
+        return CallInDoubt(reason, call.method, call.tool, key or call.call_key, session, call.cancelled)
 
     def _doubt_answer(self, call: Call, doubt: CallInDoubt) -> JSON:
         # Never as a result to the hook: it would take that for what the server says to its question.
@@ -126,35 +127,36 @@ class Outcomes(ABC):
 
     def _answer(self, call: Call, answer: JSON, *, of: str | None = None) -> None:
         """Hand an answer to whoever waits for this request. `of`: the call key of the one it repeats."""
-        answer = as_complete(answer) if call.stateless else answer
         if call.host_id is not None:
-            self._deliver({**answer, "id": call.host_id}, call if of is None else Repeat(call, of))
-        self._answer_others(call, answer)
+            told = {**as_asked(answer, call), "id": call.host_id}
+            self._deliver(told, call if of is None else Repeat(call, of))
+        self._answer_others(call, answer, of=of)
 
-    def _answer_others(self, call: Call, answer: JSON) -> None:
+    def _answer_others(self, call: Call, answer: JSON, *, of: str | None = None) -> None:
         """Hand an answer to those who wait for this request besides its own host."""
         answer = as_complete(answer) if call.stateless else answer
         if call.own is Own.HOOK:
             self.out.append(Reply(call.ticket, answer))
         call.heard = call.heard or bool(call.joined)
         for other in call.joined:
-            told = {**self._for_other(call, answer, other), "id": other.host_id}
+            told = {**self._for_other(call, answer, other, of or call.call_key), "id": other.host_id}
             if other.machine == self.machine:
                 self.deliver_joined(told)
             else:
                 self.out.append(Forward(other.machine, told))
         call.joined.clear()
 
-    def _for_other(self, call: Call, answer: JSON, other: Joined) -> JSON:
-        """An answer to this request as another host can read it, which may speak another generation."""
-        if other.stateless:
-            return as_complete(answer)
-        if not (call.stateless and asks_for_input(answer)):
-            return answer
-        # It cannot go on; but whoever was asked may: so a repeat of it is not sent.
-        doubt = self._doubt_of(call, WAITS_ELSEWHERE)
-        self.shared.doubt(call.digest, Doubt(call.call_key, doubt, self.clock.now, call.named))
-        return self._doubt_answer(call, doubt)
+    def _for_other(self, call: Call, answer: JSON, other: Joined, key: str) -> JSON:
+        """An answer to this request as another host can read it, which may have asked for another form, or speak
+        another generation. `key`: of the call that it is the answer to."""
+        why = why_unread(answer, other)
+        if why:
+            told = self._doubt_of(call, why, key)
+            # Whoever was asked for something may go on with the call: its answer is still to come.
+            owed = None if asks_for_input(answer) else answer
+            self.shared.doubt(call.digest, Doubt(key, told, self.clock.now, key in self.shared.names, owed))
+            answer = self._doubt_answer(call, told)
+        return as_asked(answer, other)
 
     def deliver_joined(self, answer: JSON) -> None:
         """The call that a request of this host's repeats has its answer; it may have been cancelled meanwhile."""

@@ -119,7 +119,8 @@ class GuardPolicy:
     call_deadline: float | Mapping[str, float] = field(default=3600.0, validator=_seconds_by_tool)
     """The guard's own deadline for a request; or one per tool, by glob (`{"report_*": 7200, "*": 600}`)."""
     in_doubt_as: Literal["result", "error"] = field(default="result", validator=_one_of("result", "error"))
-    """How a tool call in doubt is reported: an `isError` result (frameworks do not repeat those), or an error."""
+    """How a tool call in doubt is reported: an `isError` result (frameworks do not repeat those), or an error.
+    One that asks for a task (2025-11-25) has an error, whatever this says."""
     on_unverified: Literal["settle", "continue"] = field(default="settle", validator=_one_of("settle", "continue"))
     """When a witness was due and never came: give its calls up as in doubt, or go on waiting."""
     id_scheme: IdScheme = field(default=IdScheme.OPAQUE, converter=_scheme)

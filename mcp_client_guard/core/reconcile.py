@@ -10,6 +10,7 @@ from .actions import NO_DELAY, Ask, CancelTimer, Delay, SetTimer, StopAsking, Ti
 from .answers import failed_answer, http_answer, session_lost_answer
 from .classify import BUSY, Ran
 from .consent import Consent, consent_to
+from .forms import why_unread
 from .inputs import Reconciled
 from .ledger import NEVER_SENT, Call, Own, Refusal
 from .model import JSON, CallSettled, Outcome
@@ -260,8 +261,13 @@ class Reconciling(Repeats):
             self._tell_in_doubt(call, f"{stranded.reason}; {why}")
             return
         answer: JSON = {"jsonrpc": "2.0", "id": call.host_id, "result": result}
-        self._answer(call, answer)
-        self._settle(call, Outcome.RECOVERED, f"{stranded.reason}; the reconcile hook knew the result", answer)
+        reason = f"{stranded.reason}; the reconcile hook knew the result"
+        if why := why_unread(answer, call):
+            self._answer_others(call, answer)
+            self._tell_in_doubt(call, f"{reason}: {why}")  # to which the answer comes late
+        else:
+            self._answer(call, answer)
+        self._settle(call, Outcome.RECOVERED, reason, answer)
 
     def asked_too_long(self, question: int) -> None:
         """The hook had its time."""

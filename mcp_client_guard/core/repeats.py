@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from attrs import define
+from attrs import define, evolve
 
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer, is_of_server
+from .forms import why_unread
 from .ledger import CONSENT, Call, Joined, Own, Repeat, arguments_digest, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome, OutcomeTold, Told
-from .outcomes import WAITS_ELSEWHERE, Outcomes
+from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
 from .rounds import Round, asks_for_input, awaited_key, continuing_key, goes_on_from
 from .shared import Doubt, Named, WentOn
@@ -42,8 +43,8 @@ class Repeats(Outcomes):
         if named is None:
             return False
         answer, told = named.answer, named.told
-        if named.outcome is Outcome.INPUT_REQUIRED and not call.stateless:
-            answer, told = None, self._doubt_of(call, WAITS_ELSEWHERE)
+        if answer is not None and (why := why_unread(answer, call)):
+            answer, told = None, self._doubt_of(call, why, named.call_key)
         if named.digest != call.digest:
             text = f"The call key {key!r} names another call: other tool or arguments"
             self._answer(call, error_answer(call.host_id, CODE_NAME_TAKEN, text))
@@ -174,6 +175,9 @@ class Repeats(Outcomes):
         if doubt.answer is None:
             self._refuse_repeat(call, doubt.told)
             return
+        if why := why_unread(doubt.answer, call):
+            self._refuse_repeat(call, evolve(doubt.told, reason=why))
+            return
         # Somebody has its answer now: what comes after this is no repeat of it.
         self.shared.answered(call.digest, doubt.call_key)
         self._give_answer(call, doubt.answer, doubt.call_key)
@@ -203,7 +207,8 @@ class Repeats(Outcomes):
             else:
                 self._link(call, named)
         # With those who joined it while it waited for a session.
-        other.joined += [Joined(self.machine, call.host_id, call.stateless, goes_along), *call.joined]
+        one = Joined(self.machine, call.host_id, call.stateless, goes_along, call.as_task)
+        other.joined += [one, *call.joined]
         call.joined.clear()
         # It may be the repeat of one that was given up.
         other.left += call.left

@@ -8,8 +8,8 @@ import pytest
 
 from mcp_client_guard.core.actions import Post
 from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.forms import WAITS_ELSEWHERE
 from mcp_client_guard.core.model import JSON, CallSent, Outcome
-from mcp_client_guard.core.outcomes import WAITS_ELSEWHERE
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatRefused
 from tests.core.driver import Peer, delivered, of, outcomes, records, reports
