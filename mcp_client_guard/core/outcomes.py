@@ -211,6 +211,8 @@ class Outcomes(ABC):
 
         `unheard`: whoever called has been told something else, or nothing.
         """
+        if _is_no_news(call, outcome):
+            return
         if call.is_unsafe_call:
             owed = 0 if outcome is Outcome.INPUT_REQUIRED else unheard + self._left_by(call)
             self._latch(call, outcome, reason, answer if owed else None, owed)
@@ -244,7 +246,7 @@ class Outcomes(ABC):
     def _latch(self, call: Call, outcome: Outcome, reason: str, unheard: JSON | None, owed: int) -> None:
         """From now on a repeat of this call is refused; or so many get the answer that they have not heard."""
         self.shared.end(call.digest, call)
-        if unheard is not None or (_stays_in_doubt(call, outcome) and not _is_no_news(call, outcome)):
+        if unheard is not None or _stays_in_doubt(call, outcome):
             told = self._doubt_of(call, reason)
             from_round = None if call.continues is None else call.continues.key
             doubt = Doubt(call.call_key, told, self.clock.now, call.named, unheard, from_round, max(1, owed))

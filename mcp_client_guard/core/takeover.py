@@ -183,7 +183,9 @@ class TakeOver(OwnRequests):
             self.out.append(SetTimer(deadline_timer(call), self.policy.deadline_of(call.tool)))
             if heir.task is not None:
                 self._tasks[call.wire_id] = heir.task
-            if call.is_unsafe_call and not heir.is_known:
+            if heir.is_known:
+                continue
+            if call.is_unsafe_call:
                 # From now on a repeat is joined to it, not refused.
                 self.shared.resolved(call.digest, call.call_key)
                 self.shared.begin(call.digest, call)

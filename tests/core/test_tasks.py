@@ -659,13 +659,29 @@ def test_nobody_waits_for_a_task_that_its_caller_has() -> None:
     assert (three.machine.heirs_open, three.machine.heirs_awaited) == (1, 0), "before it is read"
 
 
-def test_a_repeat_by_its_name_is_refused_all_the_same() -> None:
+@pytest.mark.parametrize("has_hook", [True, False])
+@pytest.mark.parametrize("how", [None, "unknown", "deadline", "closed"])
+def test_a_repeat_by_its_name_is_given_the_task_whatever_is_heard_of_that_here(
+    has_hook: bool, how: str | None
+) -> None:
+    meta = {"_meta": {CALL_KEY: "mine"}}
+    two = given(has_hook=has_hook, **meta)
+    if how == "unknown":
+        two.sent("tasks/get").answer_error(-32602)
+    elif how == "deadline":
+        two.elapse(TimerKind.DEADLINE, two.process.disk.call.wire_id)
+    elif how == "closed":
+        two = two.process.connect_again()
+    repeat = two.request("tools/call", {"name": "charge", **meta}, **MODERN)
+    assert [message["result"] for message in delivered(repeat.actions)] == [EXTENSION]
+
+
+def test_and_its_outcome_once_that_is_known() -> None:
     meta = {"_meta": {CALL_KEY: "mine"}}
     two = given(**meta)
+    two.sent("tasks/get").answer(DONE)
     repeat = two.request("tools/call", {"name": "charge", **meta}, **MODERN)
-    assert not of(repeat.actions, Post)
-    assert delivered(two.sent("tasks/get").answer_error(-32602))[0]["id"] == repeat.host_id
-    assert not of(two.request("tools/call", {"name": "charge", **meta}, **MODERN).actions, Post)
+    assert [message["result"]["content"] for message in delivered(repeat.actions)] == [OUTCOME["content"]]
 
 
 def taken(host: Connection, method: str, result: JSON) -> list[Action]:
