@@ -288,7 +288,7 @@ class Calls(Choosing):
         assert call.sent is not None
         self._wait_no_more(call)
         fresh = self._call_from(call.sent, call.continues)
-        fresh.first_wire_id, fresh.joined, fresh.consented = call.first_wire_id, call.joined, call.consented
+        fresh.first_wire_id, fresh.joined, fresh.consented_at = call.first_wire_id, call.joined, call.consented_at
         fresh.consent, fresh.brought, fresh.left = call.consent, call.brought, call.left
         fresh.is_new, fresh.went_along, fresh.stood_for = call.is_new, call.went_along, call.stood_for
         self._send(fresh)

@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from .classify import code_of
 from .inputs import MessageSubmitted
 from .model import DIGEST_SIZE, JSON, Outcome
-from .rounds import Round
+from .rounds import NEVER, Round
 
 if TYPE_CHECKING:
     from .shared import Named
@@ -125,14 +125,14 @@ class Call:
     """When joined repeats were given up before it had its outcome: theirs join it, or get its answer."""
     went_along: int = 0
     """Hosts whose joined requests continue that call, too."""
-    consented: bool = False
+    consented_at: float = NEVER
+    """When there was consent to it: it repeats a call that was in doubt then, and may, in all its rounds."""
     stood_for: Named | None = None
     """What its name stood for before, and stands for again if nothing of this runs."""
     consent: str | None = None
     """The call key whose consent this repeat has used up; it is as good as before if nothing of this runs."""
     brought: str | None = None
     """By which key or name that consent came with the request."""
-    """It repeats a call in doubt, and may."""
     previous: tuple[int, int] | None = None
     """Incarnation and wire ID of the sending before this one."""
     unsaved: bool = False
@@ -178,6 +178,10 @@ class Call:
     def newest(self) -> Call:
         """The newest sending of the same request."""
         return self if self.later is None else self.later.newest
+
+    @property
+    def consented(self) -> bool:
+        return self.consented_at > NEVER
 
     @property
     def in_flight(self) -> bool:

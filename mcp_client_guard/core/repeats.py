@@ -62,7 +62,7 @@ class Repeats(Outcomes):
             return False
         elif self._is_consented(call, named.call_key, consent):
             self.shared.name(key, Named(key, call.digest))
-            call.consented, call.stood_for = True, named
+            call.stood_for = named
             return False
         else:
             self._refuse_repeat(call, told)
@@ -102,7 +102,8 @@ class Repeats(Outcomes):
     def _repeats_round(self, call: Call, goes_on: Round, consent: str | None) -> bool:
         """It goes on with a call, and so repeats none; unless one that went on from just there is in doubt."""
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
-        alike = [doubt for doubt in doubts if doubt.went_on_from == goes_on.key]
+        call.consented_at = max(call.consented_at, goes_on.consented_at)
+        alike = [d for d in doubts if d.went_on_from == goes_on.key and d.at > call.consented_at]
         if not alike or any(self._is_consented(call, doubt.call_key, consent) for doubt in alike):
             named = self.shared.names.get(call.call_key)
             if named is not None and named.call is None:
@@ -123,8 +124,7 @@ class Repeats(Outcomes):
                 self.shared.resolved(call.digest, doubt.call_key)
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         doubts = tuple(doubt for doubt in doubts if not (call.named and self.shared.is_named(doubt)))
-        call.consented = call.consented or any(self._is_consented(call, d.call_key, consent) for d in doubts)
-        if call.consented:
+        if call.consented or any(self._is_consented(call, d.call_key, consent) for d in doubts):
             # The doubt stays: it is held against every other repeat, for the consent was to this one.
             return False
         if doubts:
@@ -162,11 +162,11 @@ class Repeats(Outcomes):
 
     def _is_consented(self, call: Call, call_key: str, consent: str | None) -> bool:
         """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
-        if self.policy.resend_of(call.tool) == "always":
-            return True
+        always = self.policy.resend_of(call.tool) == "always"
         fits = consent in (call_key, self.shared.linked(call_key))
-        if not self.shared.consented(call, call_key, consent if fits else None):
+        if not (always or self.shared.consented(call, call_key, consent if fits else None)):
             return False
+        call.consented_at = self.clock.now
         if call.brought is not None:
             self.out.append(Save((ConsentSpent(call_key),)))
         return True

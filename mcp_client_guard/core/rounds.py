@@ -14,6 +14,7 @@ from attrs import define
 
 from .model import DIGEST_SIZE, JSON
 
+NEVER = float("-inf")
 _RESPONSES, _STATE = "inputResponses", "requestState"
 
 
@@ -29,6 +30,8 @@ class Round:
     others: int = 0
     """Hosts that were told the same besides, since their call was joined to this one or had its name, and have not
     been told yet what came after."""
+    consented_at: float = NEVER
+    """Seconds on the machine's clock: what was in doubt then, this call may repeat (`Call.consented_at`)."""
 
 
 def asks_for_input(message: JSON) -> bool:

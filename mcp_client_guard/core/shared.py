@@ -212,10 +212,11 @@ class SharedLedger:
         """The call that a request with this key continues. Once: another with this key repeats the request.
 
         A request with a name continues what has this name, or has none yet where the name is new: two names are
-        two calls, however alike they stop.
+        two calls, however alike they stop. One that may repeat what is in doubt goes first: the others may not.
         """
         waiting = self.rounds.pop(key, ()) if key is not None else ()
         fits = [w for w in waiting if name in (None, w.call_key) or not (w.named or name in self.names)]
+        fits.sort(key=lambda one: one.consented_at, reverse=True)
         left = tuple(w for w in waiting if w not in fits[:1])
         if left:
             self.rounds[left[0].key] = left

@@ -267,7 +267,7 @@ class Taking(TakeOver):
         self._answer_others(call, message)
         if call.stateless and asks_for_input(message):
             key = awaited_key(call.method, call.params, message)
-            self.shared.open_round(Round(key, call.call_key, call.named, others))
+            self.shared.open_round(Round(key, call.call_key, call.named, others, call.consented_at))
             self._settle(call, Outcome.INPUT_REQUIRED, "the server asks for input", message)
         else:
             how = "an earlier sending of it was answered" if call.answered_as_earlier else "answered"

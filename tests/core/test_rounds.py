@@ -145,6 +145,89 @@ def test_a_continuation_is_sent_again_by_consent() -> None:
     assert len(set(keys(host))) == 1
 
 
+CONSENT = "io.github.mcp-client-guard/consent"
+
+
+def lost(host: Connection, state: str | None) -> str:
+    """A call whose second request was lost. Returns its call key."""
+    call(host).answer(asks(state))
+    second = go_on(host, state)
+    second.accept()
+    assert outcomes(second.cut()) == [Outcome.IN_DOUBT]
+    host.now += 1
+    return keys(host)[-1]
+
+
+@pytest.mark.parametrize("state", ["the same each time", None])
+@pytest.mark.parametrize("by_request", [True, False])
+def test_consent_to_a_repeat_is_consent_to_all_its_rounds(state: str | None, by_request: bool) -> None:
+    host = opened()
+    key = lost(host, state)
+    meta: JSON = {"_meta": {CONSENT: key}} if by_request else {}
+    if not by_request:
+        host.process.shared.consent(key)
+    call(host, **meta).answer(asks(state))
+    assert not of(call(host).actions, Post), "to that repeat alone"
+    go_on(host, state, **meta).answer(asks(state))
+    third = go_on(host, state, **meta)
+    assert outcomes(third.answer()) == [Outcome.COMPLETED]
+    assert not of(call(host).actions, Post)
+    assert not of(go_on(host, state).actions, Post)
+
+
+def test_so_by_name() -> None:
+    host = opened()
+    for _ in range(2):
+        call(host, name="N").answer(asks(None))
+        second = go_on(host, None, name="N")
+        second.accept()
+        host.now += 1
+        assert outcomes(second.cut()) == [Outcome.IN_DOUBT]
+        assert not of(call(host, name="N").actions, Post)
+        host.process.shared.consent("N")
+
+
+def test_so_where_a_later_round_was_consented_to() -> None:
+    host = opened()
+    call(host).answer(asks(None))
+    key = lost(host, None)
+    host.process.shared.consent(key)
+    go_on(host, None).answer(asks(None))
+    assert of(go_on(host, None).actions, Post)
+
+
+def test_and_where_an_equal_call_waits_that_may_not_go_on() -> None:
+    host = opened()
+    call(host).answer(asks(None))
+    key = lost(host, None)
+    assert not of(go_on(host, None).actions, Post)
+    host.process.shared.consent(key)
+    call(host).answer(asks(None))
+    assert of(go_on(host, None).actions, Post)
+
+
+def test_and_where_the_round_did_not_run() -> None:
+    host = opened()
+    host.process.shared.consent(lost(host, None))
+    call(host).answer(asks(None))
+    go_on(host, None).refuse(413)
+    assert of(go_on(host, None).actions, Post)
+
+
+def test_but_not_to_what_comes_to_be_in_doubt_afterwards() -> None:
+    """A dialogue was closed, and its call made once more; the second request of that is lost, too."""
+    host = opened()
+    key = lost(host, None)
+    for _ in range(2):
+        host.process.shared.consent(key)
+        call(host).answer(asks(None))
+    repeat = go_on(host, None)
+    repeat.accept()
+    host.now += 1
+    assert outcomes(repeat.cut()) == [Outcome.IN_DOUBT]
+    assert not of(go_on(host, None).actions, Post), "although one that may go on is open"
+
+
 def test_a_continuation_that_never_left_may_be_sent_once_more() -> None:
     host = opened(GuardPolicy(max_attempts=1))
     call(host).answer(asks())
