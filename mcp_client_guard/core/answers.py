@@ -23,6 +23,8 @@ CODE_NOT_EXECUTED = -31902
 CODE_HTTP_STATUS = -31903
 CODE_SESSION_LOST = -31904
 CODE_NAME_TAKEN = -31905
+NO_ANSWER = frozenset({CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST})
+"""The guard's own words where the server has not answered."""
 
 
 @frozen
@@ -173,7 +175,7 @@ def is_of_server(answer: JSON) -> bool:
     """Whether a call was answered, and not told by the guard to be in doubt or not to have run."""
     error = answer.get("error")
     if isinstance(error, dict):
-        return error.get("code") not in (CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST)
+        return error.get("code") not in NO_ANSWER
     return CallInDoubt.find(answer.get("result")) is None
 
 

@@ -6,7 +6,8 @@ from enum import Enum, auto
 
 from attrs import field, frozen
 
-from .classify import code_of, is_suspect_answer
+from .answers import CODE_HTTP_STATUS, NO_ANSWER
+from .classify import code_of, is_modern, is_suspect_answer
 from .model import JSON
 
 STATUS, RESULT = "tasks/get", "tasks/result"
@@ -14,6 +15,7 @@ _TERMINAL = frozenset({"completed", "failed", "cancelled"})
 UNKNOWN_TASK = -32602
 _METHOD_NOT_FOUND = -32601
 _INTERNAL_ERROR = -32603
+_SAYS_NOTHING = NO_ANSWER | {CODE_HTTP_STATUS, _METHOD_NOT_FOUND}
 _LONGEST_POLL = 60.0
 _POLL = 1.0
 
@@ -96,10 +98,15 @@ def poll_seconds(message: JSON) -> float:
     return min(wait / 1000, _LONGEST_POLL)
 
 
+def _says_nothing(message: JSON) -> bool:
+    """Whether this error is of the question or of its way, and says nothing of the task."""
+    return code_of(message) in _SAYS_NOTHING or is_suspect_answer(message) or is_modern(message)
+
+
 def ends_task(method: str, message: JSON) -> bool:
     """Whether nothing more is to be had of a task once the host has taken this answer about it."""
     if method == RESULT:
-        return True
+        return not _says_nothing(message)
     if method == STATUS and code_of(message) == UNKNOWN_TASK:
         return True
     result = message.get("result")

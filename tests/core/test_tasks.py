@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -152,6 +153,15 @@ def test_what_tasks_get_of_2025_says_is_when_to_ask_for_the_result(message: JSON
     [
         ("tasks/result", answer(OUTCOME), True),
         ("tasks/result", error(-32603), True),
+        ("tasks/result", error(-32099), True),
+        ("tasks/result", error(-32602), True),
+        ("tasks/result", error(-32601), False),
+        ("tasks/result", error(-32001), False),
+        ("tasks/result", error(-32021), False),
+        ("tasks/result", error(-31901), False),
+        ("tasks/result", error(-31902), False),
+        ("tasks/result", error(-31903), False),
+        ("tasks/result", error(-31904), False),
         ("tasks/get", answer({"status": "completed"}), False),
         ("tasks/get", answer({"status": "completed", "result": OUTCOME}), True),
         ("tasks/get", answer({"status": "failed", "error": {}}), True),
@@ -202,6 +212,50 @@ def test_a_task_of_the_extension_ends_with_its_terminal_tasks_get(one: Connectio
     task_made(one, EXTENSION)
     one.request("tasks/get", {"taskId": "t1"}).answer({"status": "completed", "result": OUTCOME})
     assert records(one.drain(10), TaskEnded)
+
+
+def no_session(one: Connection, asked: Peer) -> None:
+    asked.refuse(404)
+    one.sent("initialize").refuse(401)
+
+
+def not_written(one: Connection, asked: Peer) -> None:
+    while asked.is_open:
+        asked.not_written()
+
+
+def refused(one: Connection, asked: Peer) -> None:
+    asked.refuse(500)
+    one.sent("ping").answer({})
+
+
+def told_by_a_gateway(one: Connection, asked: Peer) -> None:
+    asked.answer_error(-32001)
+    one.sent("ping").answer({})
+
+
+NO_WORD_OF_THE_TASK: dict[str, Callable[[Connection, Peer], object]] = {
+    "no session": no_session,
+    "not written": not_written,
+    "later": lambda one, asked: asked.refuse(429, retry_after=300.0),
+    "a bare status": refused,
+    "a gateway": told_by_a_gateway,
+    "in doubt": lambda one, asked: one.elapse(TimerKind.DEADLINE, asked.stream),
+}
+
+
+@pytest.mark.parametrize("how", NO_WORD_OF_THE_TASK)
+def test_what_says_nothing_of_the_task_leaves_it_open_although_the_host_has_taken_it(
+    one: Connection, how: str
+) -> None:
+    task_made(one, OLD)
+    asked = one.request("tasks/result", {"taskId": "t1"})
+    NO_WORD_OF_THE_TASK[how](one, asked)
+    (told,) = [message for message in delivered(one.log) if message["id"] == asked.host_id]
+    assert "error" in told
+    one.drain(10)
+    assert one.process.disk.call.task_open
+    assert one.process.killed().connect().machine.heirs_open == 1
 
 
 def test_a_cancelled_task_ends_and_one_of_somebody_else_s_is_not_ours(one: Connection) -> None:
@@ -736,6 +790,26 @@ def test_what_tells_the_host_nothing_ends_no_task_of_a_dead_process() -> None:
     two.drain(10)
     assert two.machine.heirs_open == 1
     assert outcomes(asked.answer(DONE)) == [Outcome.RECOVERED]
+
+
+@pytest.mark.parametrize("how", NO_WORD_OF_THE_TASK)
+def test_nor_is_what_says_nothing_of_it_the_outcome_of_a_repeat(how: str) -> None:
+    """The host has kept the task of the dead process, too, and asks for it in vain."""
+    two, own = heir(OLD)
+    repeat = two.call()
+    asked = two.request("tasks/result", {"taskId": "t1"})
+    NO_WORD_OF_THE_TASK[how](two, asked)
+    two.drain(10)
+    assert asked.host_id in [message.get("id") for message in delivered(two.log)]
+    assert repeat.host_id not in [message.get("id") for message in delivered(two.log)]
+    assert two.machine.heirs_open == 1
+    own.answer({"status": "completed"})
+    if how == "no session":
+        two.elapse(TimerKind.PACE)
+        two.reinitialized()
+        two.sent("tasks/get").answer({"status": "completed"})
+    (told,) = delivered(two.sent("tasks/result").answer(OUTCOME))
+    assert (told["id"], told["result"]) == (repeat.host_id, OUTCOME)
 
 
 def test_another_task_of_the_host_s_ends_no_heir() -> None:
