@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from .actions import NO_DELAY, Delay
-from .classify import Ran, SessionWord, ends_legacy, is_modern, knows_no_session, rule_on
+from .classify import Ran, SessionWord, code_of, ends_legacy, is_modern, knows_no_session, rule_on
 from .detecting import Detecting
 from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
@@ -178,7 +178,7 @@ class Suspecting(Detecting):
             drew, self._drew = self._drew, None
             self._drew_alike = drew is not None and self._last_word is not None and self._last_word.is_like(drew)
             if drew is not None and self._drew_alike:
-                reasons.append(f"HTTP {drew.status}")
+                reasons.append(f"HTTP {drew.status}" if drew.status != 200 else f"error {code_of(drew.body)}")
             if reasons:
                 why = f"a ping drew the same refusal ({reasons[0]})"
                 if not self.is_legacy:

@@ -342,7 +342,8 @@ class TakeOver(OwnRequests):
         # A server that may not speak this revision at all has not said that it knows no such task.
         is_known = self.session.needs_none or self.session.state is SessionState.LIVE
         if told.answer is None and not (told.why_none and is_known):
-            seconds = _ASK_AGAIN_SECONDS if told.why_none else poll_seconds(message)
+            self.probe(Refusal(200, message))
+            seconds = poll_seconds(message) if code_of(message) is None else _ASK_AGAIN_SECONDS
             self.out.append(SetTimer(_pace(call.wire_id), seconds))
             return
         self._over.add(call.wire_id)

@@ -14,7 +14,8 @@ STATUS, RESULT = "tasks/get", "tasks/result"
 _TERMINAL = frozenset({"completed", "failed", "cancelled"})
 UNKNOWN_TASK = -32602
 _METHOD_NOT_FOUND = -32601
-_INTERNAL_ERROR = -32603
+_INTERNAL_ERRORS = frozenset({-32603, 0})
+"""0 is that of the Python SDKs."""
 _SAYS_NOTHING = NO_ANSWER | {CODE_HTTP_STATUS, _METHOD_NOT_FOUND}
 _LONGEST_POLL = 60.0
 _POLL = 1.0
@@ -63,21 +64,22 @@ class Told:
 
 def told_of(task: Task, method: str, message: JSON) -> Told:
     """What the server says of a task that was asked for by this method."""
-    if code_of(message) == UNKNOWN_TASK:
+    code = code_of(message)
+    if code == UNKNOWN_TASK:
         return Told(why_none="the server does not know its task any more")
-    if is_suspect_answer(message):
-        return Told(why_none="asking for its task drew an error that may mean a lost session")
-    if not task.is_extension and code_of(message) == _INTERNAL_ERROR:
-        return Told()  # of the question, or of the task: the next answer shows
-    if method == RESULT and code_of(message) == _METHOD_NOT_FOUND:
+    if code == _METHOD_NOT_FOUND and method == STATUS and not task.is_extension:
+        return Told(fetch=Fetch.BLOCKING)  # it may know the other one
+    if code == _METHOD_NOT_FOUND:
         return Told(why_none="the server knows no tasks any more")
+    if is_modern(message):
+        return Told(why_none=f"asking for its task drew the error {code}")
+    if _says_nothing(message) or code in _INTERNAL_ERRORS:
+        return Told()  # an internal error is of the question, or of the task: the next answer shows
     if method == RESULT:
         return Told(message)
-    if not task.is_extension and code_of(message) == _METHOD_NOT_FOUND:
-        return Told(fetch=Fetch.BLOCKING)  # it may know the other one
     result = message.get("result")
     if not isinstance(result, dict):
-        return Told(why_none=f"asking for its task drew the error {code_of(message)}")
+        return Told()
     if not task.is_extension:
         return Told(fetch=_FETCH.get(str(result.get("status"))))
     if result.get("status") not in _TERMINAL:

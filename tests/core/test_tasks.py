@@ -13,6 +13,7 @@ from mcp_client_guard.core.inputs import Reconciled
 from mcp_client_guard.core.ledger import CALL_KEY
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
+from mcp_client_guard.core.report import SessionLost
 from mcp_client_guard.core.tasks import Fetch, Task, Told, ends_task, poll_seconds, task_of, told_of
 from mcp_client_guard.core.verdicts import Resolve
 from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records, reports
@@ -111,7 +112,10 @@ def test_polling_keeps_the_pace_that_the_server_asks_for(message: JSON, seconds:
         ),
         (answer({"status": "cancelled"}), Told(why_none="its task is cancelled, and has no result")),
         (error(-32602), Told(why_none="the server does not know its task any more")),
-        (error(-32001), Told(why_none="asking for its task drew an error that may mean a lost session")),
+        (error(-32601), Told(why_none="the server knows no tasks any more")),
+        (error(-32001), Told()),
+        (error(-32603), Told()),
+        (error(-32099), Told()),
         (error(-32021), Told(why_none="asking for its task drew the error -32021")),
     ],
 )
@@ -122,9 +126,8 @@ def test_what_tasks_get_of_the_extension_says(message: JSON, told: Told) -> None
 def test_tasks_result_gives_what_the_call_would_have_given() -> None:
     assert told_of(Task("t1", False), "tasks/result", answer(OUTCOME)) == Told(answer(OUTCOME))
     assert told_of(Task("t1", False), "tasks/result", error(-32000 - 99)) == Told(error(-32000 - 99))
-    assert told_of(Task("t1", False), "tasks/result", error(-32603)) == Told(), (
-        "of the question, or of the task: ask again"
-    )
+    for code in (-32603, 0, -32000, -32001, -32600):
+        assert told_of(Task("t1", False), "tasks/result", error(code)) == Told(), "of the question, it may be"
     assert told_of(Task("t1", False), "tasks/result", error(-32601)).why_none
     assert told_of(Task("t1", False), "tasks/result", error(-32602)).answer is None
 
@@ -140,8 +143,9 @@ def test_tasks_result_gives_what_the_call_would_have_given() -> None:
         (answer({"status": ["odd"]}), Told()),
         (error(-32601), Told(fetch=Fetch.BLOCKING)),
         (error(-32603), Told()),
+        (error(-32000), Told()),
+        (error(-32099), Told()),
         (error(-32602), Told(why_none="the server does not know its task any more")),
-        (error(-32099), Told(why_none="asking for its task drew the error -32099")),
     ],
 )
 def test_what_tasks_get_of_2025_says_is_when_to_ask_for_the_result(message: JSON, told: Told) -> None:
@@ -329,6 +333,27 @@ def test_a_task_that_the_server_does_not_know_leaves_its_call_in_doubt(result: J
     two, asked = heir(result)
     assert outcomes(asked.answer_error(code)) == [Outcome.IN_DOUBT]
     assert not two.process.disk.open_calls
+
+
+@pytest.mark.parametrize("result", [OLD, EXTENSION])
+@pytest.mark.parametrize("code", [-32000, -32001, -32600, -32603, 0])
+def test_an_error_that_says_nothing_of_the_task_has_it_asked_for_again(result: JSON, code: int) -> None:
+    two, asked = heir(result)
+    actions = asked.answer_error(code)
+    if two.is_waited_for("ping"):
+        actions += two.sent("ping").answer({})
+    assert Outcome.IN_DOUBT not in outcomes(actions)
+    assert two.process.disk.call.task_open
+    before = two.now
+    two.elapse(TimerKind.PACE)
+    assert two.now - before == 5.0
+    if result is OLD:
+        assert fetched(two).answer_error(code)
+        two.elapse(TimerKind.PACE)
+        actions = fetched(two).answer(OUTCOME)
+    else:
+        actions = two.sent("tasks/get").answer({"status": "completed", "result": OUTCOME})
+    assert outcomes(actions) == [Outcome.RECOVERED]
 
 
 @pytest.mark.parametrize("how", ["cut", "500", "elapsed"])
@@ -652,6 +677,16 @@ def test_it_is_not_known_any_more(status: int) -> None:
     assert not [call for call in two.process.disk.open_calls if call.tool]
 
 
+@pytest.mark.parametrize("code", [-32001, -32603])
+def test_an_error_that_says_nothing_of_it_has_it_asked_for_again_without_a_ping(code: int) -> None:
+    two = died()
+    discovers(two)
+    actions = two.sent("tasks/get").answer_error(code)
+    assert not of(actions, Post)
+    two.elapse(TimerKind.PACE)
+    assert outcomes(two.sent("tasks/get").answer(DONE)) == [Outcome.RECOVERED]
+
+
 def test_another_s_task_is_not_asked_for() -> None:
     disk = died().process.disk
     disk.principal = "somebody"
@@ -841,11 +876,15 @@ def test_a_task_whose_turn_came_while_there_was_no_session_is_asked_for_again(ke
         assert [post.message["method"] for post in of(actions, Post)] == ["initialize"]
 
 
-def test_a_session_that_died_is_found_by_a_question_about_a_task() -> None:
+@pytest.mark.parametrize("drawn", ["HTTP 400", "error -32001"])
+def test_a_session_that_died_is_found_by_a_question_about_a_task(drawn: str) -> None:
     two, asked = heir(OLD)
-    asked.refuse(400)
-    two.sent("ping").refuse(400)
-    two.reinitialized()
+    kind, code = drawn.split()
+    draws = Peer.refuse if kind == "HTTP" else Peer.answer_error
+    draws(asked, int(code))
+    draws(two.sent("ping"), int(code))
+    (lost,) = reports(two.reinitialized(), SessionLost)
+    assert drawn in lost.reason
     assert two.is_waited_for("tasks/get")
 
 
