@@ -80,13 +80,14 @@ def told_of(task: Task, method: str, message: JSON) -> Told:
     result = message.get("result")
     if not isinstance(result, dict):
         return Told()
+    status = str(result.get("status"))
     if not task.is_extension:
-        return Told(fetch=_FETCH.get(str(result.get("status"))))
-    if result.get("status") not in _TERMINAL:
+        return Told(fetch=_FETCH.get(status))
+    if status not in _TERMINAL:
         return Told()
     outcome = {k: result[k] for k in ("result", "error") if isinstance(result.get(k), dict)}
     if not outcome:
-        return Told(why_none=f"its task is {result['status']}, and has no result")
+        return Told(why_none=f"its task is {status}, and has no result")
     return Told({"jsonrpc": "2.0", "id": message.get("id"), **outcome})
 
 
@@ -97,7 +98,7 @@ def poll_seconds(message: JSON) -> float:
     wait = result.get("pollIntervalMs", result.get("pollInterval"))
     if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not wait > 0:
         return _POLL
-    return min(wait / 1000, _LONGEST_POLL)
+    return min(wait, _LONGEST_POLL * 1000) / 1000
 
 
 def _says_nothing(message: JSON) -> bool:
@@ -115,5 +116,6 @@ def ends_task(method: str, message: JSON) -> bool:
     if method not in (STATUS, "tasks/cancel") or not isinstance(result, dict):
         return False
     # The `tasks/get` of 2025-11-25 tells the status only: what the call gave is still to be had.
-    has_outcome = result.get("status") in _TERMINAL and ("result" in result or "error" in result)
-    return result.get("status") == "cancelled" or has_outcome
+    status = str(result.get("status"))
+    has_outcome = status in _TERMINAL and ("result" in result or "error" in result)
+    return status == "cancelled" or has_outcome
