@@ -26,6 +26,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 URL = "https://example.com/mcp"
 FENCED = re.compile(r"^(?:<!-- needs: mcp (\d) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINKED = re.compile(r"\]\((?!https?:)([^)#]+)")
+ELSEWHERE = {"httpx", "send_request_headers"}
 MAJOR = "2" if find_spec("mcp_types") else "1"
 
 
@@ -190,6 +191,26 @@ def test_every_module_of_the_map_exists() -> None:
         named = {name for row in re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE) for name in row_names(row)}
         there = {p.stem for p in (ROOT / "mcp_client_guard" / folder).glob("*.py")} - {"__init__"}
         assert named == there, folder
+
+
+def defined() -> Iterator[tuple[str, str]]:
+    """Each function, class and field with the class, and with the module, that defines it."""
+    for path in (ROOT / "mcp_client_guard").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef)):
+                for part in node.body:
+                    name = getattr(part, "name", None) or getattr(getattr(part, "target", None), "id", "")
+                    yield path.stem, name
+                    yield getattr(node, "name", path.stem), name
+
+
+def test_every_name_of_the_map_is_where_it_is_said_to_be() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    there = set(defined())
+    named = {name for name in re.findall(r"`(\w+)\.(\w+)`", text) if name[0] not in ELSEWHERE}
+    assert not named - there
+    decisions = text.split("| question | where |")[1].split("\n\n")[0]
+    assert not set(row_names(decisions)) - {name for _, name in there}
 
 
 def row_names(cell: str) -> list[str]:
