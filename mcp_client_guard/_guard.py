@@ -136,6 +136,10 @@ class Guard:
         self._connections: list[Connection] = []
         self._listeners: list[Listener] = []
         self._shared = SharedLedger(self._most_names)
+        self._known: tuple[str, str | None, int] | None = None
+        """Of the claim that the shared ledger was last used under: endpoint, principal, epoch."""
+        self._clock = 0.0
+        """What the event loop's clock shows beyond the process's own."""
         self._left: deque[tuple[int, int]] = deque()
         """Sessions of closed connections, by slot and incarnation."""
         self._blocks: deque[int] = deque(maxlen=_MOST_BLOCKS)
@@ -276,6 +280,8 @@ class Guard:
             if self._connections:
                 raise GuardError("this Guard has connections on another event loop: make one Guard for each")
             self._claiming, self._loop = anyio.Lock(), loop
+            before, self._clock = self._clock, anyio.current_time() - time.monotonic()
+            self._shared.shift(self._clock - before)
         self._connections.append(connection)
         async with self._claiming:
             if self._claim is None:
@@ -299,16 +305,19 @@ class Guard:
     async def _take_over(self, connection: Connection, claim: Claim) -> None:
         """The first connection under the key goes on where the last owner of it has left off."""
         self._left.clear()
-        sessions, calls = await self.store.sessions(self.key), await self.store.calls(self.key)
-        before = self._shared
-        found = getattr(claim, "found", None) if before.found is None else before.found
-        self._shared = SharedLedger(
-            self._most_names, before.consents, before.brought, found, before.rounds, before.went_on
-        )
-        origin, principal = http.endpoint_of(self.url), self.principal
+        origin, principal, epoch = http.endpoint_of(self.url), self.principal, getattr(claim, "epoch", None)
+        # Where that was this very Guard, it knows more than the store does.
+        is_known = epoch is not None and self._known == (origin, principal, epoch - 1)
+        read = getattr(self.store, "unfinished", self.store.calls) if is_known else self.store.calls
+        sessions, calls = await self.store.sessions(self.key), await read(self.key)
         # Others' calls are accounted for, and nothing more: neither their answers nor their doubts are ours.
         ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]
-        self._shared.restore(ours, time.time(), anyio.current_time())
+        if not is_known:
+            before = self._shared
+            found = getattr(claim, "found", None) if before.found is None else before.found
+            self._shared = SharedLedger(self._most_names, before.consents, before.brought, found)
+            self._shared.restore(ours, time.time(), anyio.current_time())
+        self._known = None if epoch is None else (origin, principal, epoch)
         here = {c.wire_id for c in calls if c.task_open and block_of(c.wire_id) in self._blocks}
         has_hook = self._reconcile is not None
         heritage = heritage_of(sessions, calls, origin, principal, here, has_hook=has_hook)

@@ -85,9 +85,9 @@ class SharedLedger:
     """The call keys of which a request has brought consent along."""
     found: Generation | None = None
     """The generation that last worked at this endpoint."""
-    rounds: dict[bytes, tuple[Round, ...]] = field(factory=dict)
+    rounds: dict[bytes, tuple[Round, ...]] = field(factory=dict, init=False)
     """Calls that go on with another request, by the key of that."""
-    went_on: dict[bytes, WentOn] = field(factory=dict)
+    went_on: dict[bytes, WentOn] = field(factory=dict, init=False)
     """Those that several hosts go on with, once one has."""
     names: dict[str, Named] = field(factory=dict, init=False)
     _links: dict[str, str] = field(factory=dict, init=False)
@@ -166,6 +166,11 @@ class SharedLedger:
         else:
             self._doubts.pop(digest, None)
         return tuple(doubts)
+
+    def shift(self, seconds: float) -> None:
+        """From now on the machines' clock shows so much more: each event loop has its own."""
+        for digest, doubts in self._doubts.items():
+            self._doubts[digest] = tuple(evolve(doubt, at=doubt.at + seconds) for doubt in doubts)
 
     def restore(self, calls: Iterable[StoredCall], wall_now: float, now: float) -> None:
         """What the ledger on disk knows of calls in doubt and of names, oldest row first.

@@ -12,7 +12,11 @@ __all__ = ["Claim", "Store", "StoredCall", "StoredSession"]
 
 
 class Claim(Protocol):
-    """Exclusive ownership of one connection key, until released or superseded."""
+    """Exclusive ownership of one connection key, until released or superseded.
+
+    May have `epoch`, a number one greater than that of the key's claim before it. By it a Guard sees that nobody
+    has owned the key since it did itself, and keeps what it knows of its calls; else it reads them anew.
+    """
 
     async def new_slot(self) -> int:
         """A slot number never used before under this key."""
@@ -59,7 +63,12 @@ class Claim(Protocol):
 
 
 class Store(Protocol):
-    """Keeps ledgers and cursors of many connection keys. Bound to no event loop until first used."""
+    """Keeps ledgers and cursors of many connection keys. Bound to no event loop until first used.
+
+    May have `unfinished(key)`: of `calls(key)` those without an outcome, those with an open task, those of which
+    somebody is still to be told, and the newest of each session that is no `ping`. It spares a Guard that knows
+    the others the reading of them.
+    """
 
     async def claim(self, key: str, *, origin: str, principal: str | None) -> Claim:
         """Become the one owner of `key`.

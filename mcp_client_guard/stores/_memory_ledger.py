@@ -195,6 +195,7 @@ class Ledger:
         self.limits = limits
         self.owner: MemoryClaim | None = None
         self.slots = 0
+        self.epoch = 0
         self.found: dict[str, Generation] = {}
         """By endpoint."""
         self.unpruned = 0
@@ -275,6 +276,13 @@ class Ledger:
         for position, (session_id, ended_at) in enumerate(ended):
             if position < len(ended) - ENDED_SESSIONS or ended_at < oldest:
                 del self.sessions[session_id]
+
+    def unfinished(self) -> list[MemoryCall]:
+        """Those that are left to be seen to, and the newest of each session."""
+        calls = list(self.calls.values())
+        newest = {(call.slot, call.sent.incarnation): call for call in calls if call.sent.method != "ping"}
+        last = {id(call) for call in newest.values()}
+        return [call for call in calls if not call.finished or call.told is not Told.CALLER or id(call) in last]
 
     def stored_sessions(self) -> list[StoredSession]:
         sent_at: dict[tuple[int, int], float] = {}

@@ -22,6 +22,13 @@ def read_calls(db: sqlite3.Connection, key: str | None) -> list[StoredCall]:
     return [_call_from_row(row) for row in _select(db, CALL_COLUMNS, "call", "id", key)]
 
 
+def read_unfinished(db: sqlite3.Connection, key: str) -> list[StoredCall]:
+    """Those that are left to be seen to, and the newest of each session. Raises as `read_calls` does."""
+    newest = "SELECT max(id) FROM call WHERE key = ? AND method <> 'ping' GROUP BY slot, incarnation"
+    where = f" WHERE key = ? AND (outcome IS NULL OR task_open OR untold OR id IN ({newest}))"
+    return [_call_from_row(row) for row in _rows_of(db, CALL_COLUMNS, "call", "id", where, (key, key))]
+
+
 def read_sessions(db: sqlite3.Connection, key: str | None) -> list[StoredSession]:
     """Raises `ValueError`, naming row and value, for what this version cannot have written."""
     used, cursors, answers = _read_last_used(db, key), _read_cursors(db, key), _read_answers(db, key)
@@ -74,7 +81,12 @@ def _read_answers(db: sqlite3.Connection, key: str | None) -> dict[_Session, tup
 
 
 def _select(db: sqlite3.Connection, columns: str, table: str, order: str, key: str | None) -> list[dict[str, Any]]:
-    where, values = _where(key)
+    return _rows_of(db, columns, table, order, *_where(key))
+
+
+def _rows_of(
+    db: sqlite3.Connection, columns: str, table: str, order: str, where: str, values: tuple[str, ...]
+) -> list[dict[str, Any]]:
     found = db.execute(f"SELECT {columns} FROM {table}{where} ORDER BY {order}", values)
     names = [column[0] for column in found.description]
     return [dict(zip(names, row, strict=True)) for row in found]

@@ -51,7 +51,7 @@ class MemoryStore:
             if ledger.owner is not None:
                 raise StoreInUse(f"a live Guard owns key {key!r}: use another key, or close that Guard first")
             claim = MemoryClaim(ledger, origin, principal)
-            ledger.owner = claim
+            ledger.owner, ledger.epoch = claim, claim.epoch
             ledger.prune(time.time())
         return claim
 
@@ -59,6 +59,10 @@ class MemoryStore:
         """Every ledger row (of `key`), oldest first."""
         found = [row for ledger in self._chosen(key) for row in list(ledger.calls.values())]
         return sorted((row.stored() for row in found), key=lambda call: call.sent_at)
+
+    async def unfinished(self, key: str) -> list[StoredCall]:
+        """The rows of `key` that are left to be seen to. See `Store`."""
+        return [row.stored() for ledger in self._chosen(key) for row in ledger.unfinished()]
 
     async def sessions(self, key: str | None = None) -> list[StoredSession]:
         """Every session record (of `key`), oldest first."""
@@ -74,12 +78,13 @@ class MemoryStore:
 class MemoryClaim:
     """Ownership of one key of a MemoryStore. See `Claim`."""
 
-    __slots__ = ("_ledger", "_origin", "_principal")
+    __slots__ = ("_ledger", "_origin", "_principal", "epoch")
 
     def __init__(self, ledger: Ledger, origin: str, principal: str | None) -> None:
         self._ledger = ledger
         self._origin = origin
         self._principal = principal
+        self.epoch = ledger.epoch + 1
 
     @property
     def found(self) -> Generation | None:

@@ -79,6 +79,11 @@ class SQLiteStore:
         self._writer.refuse_if_inherited()
         return await _in_thread(lambda: files.read(self._path, lambda db: reading.read_calls(db, key)))
 
+    async def unfinished(self, key: str) -> list[StoredCall]:
+        """The rows of `key` that are left to be seen to. See `Store`."""
+        self._writer.refuse_if_inherited()
+        return await _in_thread(lambda: files.read(self._path, lambda db: reading.read_unfinished(db, key)))
+
     async def sessions(self, key: str | None = None) -> list[StoredSession]:
         """Every session record (of `key`), oldest first. See `Store.sessions`."""
         self._writer.refuse_if_inherited()
@@ -94,6 +99,11 @@ class SQLiteClaim:
 
     def __repr__(self) -> str:
         return f"<SQLiteClaim of {self._ownership.key!r}>"
+
+    @property
+    def epoch(self) -> int:
+        """How often the key has been claimed."""
+        return self._ownership.epoch
 
     @property
     def found(self) -> Generation | None:

@@ -82,6 +82,13 @@ class Disk:
         return disk
 
     @property
+    def unfinished(self) -> list[StoredCall]:
+        """As `Store.unfinished`: what a Guard reads that knows the other rows."""
+        newest = {(c.slot, c.incarnation): c for c in self.calls.values() if c.method != "ping"}.values()
+        untold = [c for c in self.calls.values() if c.told is not Told.CALLER]
+        return [c for c in self.calls.values() if c in (*self.open_calls, *untold, *newest)]
+
+    @property
     def open_calls(self) -> list[StoredCall]:
         return [call for call in self.calls.values() if call.outcome is None or call.task_open]
 
@@ -95,9 +102,11 @@ class Disk:
         """The newest `tools/call`."""
         return [c for c in self.calls.values() if c.method == "tools/call"][-1]
 
-    def heritage(self, *, has_hook: bool = False) -> Heritage | None:
-        rows = self.calls.values()
-        return heritage_of(self.sessions.values(), rows, self.origin, self.principal, has_hook=has_hook)
+    def heritage(
+        self, *, rows: Sequence[StoredCall] | None = None, here: Sequence[int] = (), has_hook: bool = False
+    ) -> Heritage | None:
+        rows = list(self.calls.values()) if rows is None else rows
+        return heritage_of(self.sessions.values(), rows, self.origin, self.principal, here, has_hook=has_hook)
 
     def _keep(self, slot: int, record: Record, at: float) -> None:
         match record:
@@ -303,15 +312,17 @@ class Process:
     """So many actions of the next list are carried out."""
 
     def connect_again(self) -> Connection:
-        """Every connection was closed; another takes over what they have left."""
+        """Every connection was closed; another takes over what they have left, and knows what they knew."""
         for one in self.connections:
             one.close()
-        rows = list(self.disk.calls.values())
-        here = {row.wire_id for row in rows if row.wire_id // 10_000 == self.number}
-        sessions = self.disk.sessions.values()
-        origin, principal = self.disk.origin, self.disk.principal
-        self.heritage = heritage_of(sessions, rows, origin, principal, here, has_hook=self.has_hook)
+        self._take_over(self.disk.unfinished)
         return self.connect()
+
+    def _take_over(self, rows: Sequence[StoredCall]) -> None:
+        here = [row.wire_id for row in rows if row.wire_id // 10_000 == self.number]
+        self.heritage = self.disk.heritage(rows=rows, here=here, has_hook=self.has_hook)
+        for slot, record in settle_others(rows, self.heritage, self.disk.origin, self.disk.principal, 0.0):
+            self.disk.write(slot, (record,), False, self.now)
 
     def connect(self, *, has_hook: bool | None = None) -> Connection:
         """Another connection under the same key; the first takes over what there is."""
@@ -338,9 +349,7 @@ class Process:
         new = Process(disk, self.policy, self.has_hook, self.number + 1, now)
         rows = list(disk.calls.values())
         new.shared.restore(rows, WALL + now, now)
-        new.heritage = disk.heritage(has_hook=self.has_hook)
-        for slot, record in settle_others(rows, new.heritage, ORIGIN, None, 0.0):
-            disk.write(slot, (record,), False, now)
+        new._take_over(rows)
         return new
 
 

@@ -481,6 +481,21 @@ def test_a_new_call_that_stops_alike_goes_on_by_itself(two: tuple[Connection, Co
     assert not of(go_on(other).actions, Post), "and the other host's is the first one still"
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_a_repeat_of_a_continuation_in_doubt_is_none_of_another_call_that_waits_alike(again: bool) -> None:
+    """Also where the host closes its connections in between."""
+    host = opened()
+    for each in (call(host), call(host)):
+        each.answer(asks())
+        host.drain()
+    go_on(host).cut()
+    host.drain()
+    host = host.process.connect_again() if again else host
+    repeat = go_on(host)
+    assert not of(repeat.actions, Post)
+    assert reports(repeat.actions, RepeatRefused)
+
+
 def test_what_went_on_and_is_forgotten_holds_nobody_back(
     two: tuple[Connection, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,14 @@ def test_calls_in_doubt_are_told_apart_by_their_key_and_expire_one_by_one() -> N
     ledger.resolved(b"d", "a")
 
 
+def test_a_doubt_expires_by_the_clock_of_the_event_loop_that_is_run_now() -> None:
+    ledger = SharedLedger()
+    ledger.doubt(b"d", doubt("a", 10))
+    ledger.shift(1000)
+    assert keys(ledger, now=1069) == ["a"]
+    assert keys(ledger, now=1071) == []
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "_KEPT", 2)
     ledger = SharedLedger()

@@ -217,6 +217,31 @@ async def test_a_name_is_given_to_the_newest_row_of_a_call_key_and_forgotten_wit
     await claim.release()
 
 
+async def test_each_claim_of_a_key_is_one_epoch_later_than_the_last(store: Store) -> None:
+    epochs = []
+    for key in ("orders", "mail", "orders", "orders"):
+        claim = await claimed(store, key)
+        epochs.append(claim.epoch)  # type: ignore[attr-defined]
+        await claim.release()
+    first = epochs[0]
+    assert epochs == [first, first, first + 1, first + 2]
+
+
+async def test_of_what_is_finished_only_the_newest_row_of_each_session_is_left(store: Store) -> None:
+    claim, other = await claimed(store), await claimed(store, "mail")
+    ping = evolve(sent(9), method="ping")
+    untold = CallSettled(1, 2, Outcome.IN_DOUBT, "cut", told=Told.NOBODY)
+    await claim.write(1, [sent(1), sent(2), sent(3), sent(4), sent(5), ping])
+    await claim.write(1, [settled(1), untold, settled(3), task(3), settled(4), settled(5), settled(9)])
+    await claim.write(2, [sent(6), sent(7), settled(7), sent(8, incarnation=2)])
+    await other.write(1, [sent(10)])
+    left = await store.unfinished("orders")  # type: ignore[attr-defined]
+    assert [row.wire_id for row in left] == [2, 3, 5, 6, 7, 8]
+    assert [row for row in await store.calls("orders") if row in left] == left
+    await claim.release()
+    await other.release()
+
+
 async def test_what_was_found_is_remembered_of_the_endpoint(store: Store) -> None:
     async def found(origin: str, *records: Any) -> Generation | None:
         claim = await store.claim("orders", origin=origin, principal=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -28,6 +29,7 @@ from mcp_client_guard._events import level_of
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core import report
+from mcp_client_guard.stores import StoredCall
 from mcp_client_guard.testing import (
     END_OF_CHUNKS,
     FakeServer,
@@ -92,6 +94,55 @@ def test_a_guard_made_outside_a_loop_serves_asyncio_and_then_trio(durable: bool,
     for backend in ("asyncio", "trio", "asyncio"):
         anyio.run(main, backend=backend)
     assert guard.state == "closed"
+
+
+def test_what_is_in_doubt_is_so_on_the_next_event_loop() -> None:
+    """Each has a clock of its own. Programs that are not async themselves run one for each call."""
+    guard, mcp = Guard("http://127.0.0.1:1/mcp"), Streams(steps(How.RST))
+
+    async def main(port: int) -> int:
+        with anyio.fail_after(LIMIT):
+            async with FakeServer(mcp, port=port) as server:
+                guard.url = server.url
+                async with listening_host(guard) as (host, _):
+                    assert (await host.call()).doubt
+                return server.port
+
+    port = anyio.run(main, 0, backend="asyncio")
+    anyio.run(main, port, backend="trio")
+    assert mcp.executed == ["charge"]
+
+
+class Counting(MemoryStore):
+    """Counts how often the whole ledger is read."""
+
+    read = 0
+
+    async def calls(self, key: str | None = None) -> list[StoredCall]:
+        self.read += 1
+        return await super().calls(key)
+
+
+class CountingPlain(Counting):
+    """Its claims have no epoch, as those of a user's own store may."""
+
+    async def claim(self, key: str, *, origin: str, principal: str | None) -> Any:
+        claim = await super().claim(key, origin=origin, principal=principal)
+        return SimpleNamespace(new_slot=claim.new_slot, write=claim.write, release=claim.release)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("make", "read"), [(Counting, 1), (CountingPlain, 3)])
+async def test_a_guard_that_was_the_last_owner_reads_only_what_is_left(make: type[Counting], read: int) -> None:
+    """Frameworks open a connection for each call, and ledgers grow long."""
+    mcp, store = Streams(steps(How.RST)), make()
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server:
+            guard, another = Guard(server.url, store=store), Guard(server.url, store=store)
+            for owner in (guard, guard, guard, another):
+                async with listening_host(owner) as (host, _):
+                    assert (await host.call()).doubt
+            assert (mcp.executed, store.read) == (["charge"], read + 1)
 
 
 @pytest.mark.anyio

@@ -21,6 +21,7 @@ from mcp_client_guard import (
     GuardPolicy,
     InDoubtCall,
     ListenedAgain,
+    MemoryStore,
     Outcome,
     Reconciler,
     Resolve,
@@ -343,6 +344,37 @@ async def test_the_next_connection_goes_on_with_a_call() -> None:
                     await host.read.receive()
             one, two = await guard.calls()
             assert one.call_key == two.call_key
+
+
+@pytest.mark.parametrize("between", ["nothing", "another guard"])
+async def test_so_it_does_where_an_equal_call_waits_alike(between: str) -> None:
+    """The repeat of what is in doubt is not taken for the user's word on the other call."""
+
+    async def call(request: Request, reply: Reply) -> None:
+        asked = {"resultType": "input_required", "inputRequests": {}}
+        is_first = "inputResponses" not in request.json["params"]
+        await reply.play(*([] if is_first else [How.RST]))
+        await reply.json(result(request.rpc_id, asked))
+
+    async def told(guard: Guard, *calls: JSON) -> list[bool]:
+        """Of which of these calls the host is told that it is in doubt."""
+        host, codec = ModernHost(), Codec(lambda message: message, lambda sent: sent)
+        doubts = []
+        async with Connection(guard, lambda: codec) as (host.read, host.write):
+            for params in calls:
+                await host.post("tools/call", params)
+                doubts.append(CallInDoubt.find((await host.read.receive())["result"]) is not None)
+        return doubts
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Modern(call=call)) as server:
+            store, go_on = MemoryStore(), {**CALL, "inputResponses": {}}
+            guard = Guard(server.url, generation="host", store=store)
+            assert await told(guard, CALL, CALL, go_on) == [False, False, True]
+            if between == "another guard":
+                await told(Guard(server.url, generation="host", store=store))
+            assert await told(guard, go_on) == [True]
+            assert len(server.sent("POST", "tools/call")) == 3
 
 
 async def test_two_hosts_that_were_told_the_same_go_on_with_one_request() -> None:
