@@ -328,7 +328,7 @@ class Guard:
             await claim.write(slot, [record])
         settled = {(slot, r.incarnation, r.wire_id) for slot, r in left}
         listed = [c for c in ours if c.told is Told.NOBODY or (c.slot, c.incarnation, c.wire_id) in settled]
-        self._recovered |= {(call.slot, call.incarnation, call.wire_id) for call in listed}
+        self._recovered |= {(c.slot, c.incarnation, c.wire_id) for c in listed if not c.is_hook_s}
         if heritage is not None:
             heirs = [heir for heir in heritage.heirs if not heir.is_known]
             self._recovered |= {(heir.slot, heir.incarnation, heir.wire_id) for heir in heirs}

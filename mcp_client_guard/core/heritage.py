@@ -28,7 +28,8 @@ class Heir:
     slot: int
     task: Task | None = None
     is_known: bool = False
-    """Its caller lives, and has the task: an equal call is another one."""
+    """Its caller lives, and has the task, or was a hook: an equal call is another one."""
+    is_hook_s: bool = False
 
 
 @frozen
@@ -86,7 +87,7 @@ def heritage_of(
     for call in calls:
         if is_open(call):
             heirs.setdefault(call.slot, []).append(heir := _heir(call, call.wire_id in here))
-            is_asked = heir.task is not None or (has_hook and call.method == "tools/call")
+            is_asked = heir.task is not None or (has_hook and _is_asked_about(call))
             if is_asked and (call.origin, call.principal) == (origin, principal):
                 others.append(heir)
     ours = [s for s in newest.values() if s.origin == origin and s.principal == principal]
@@ -109,7 +110,7 @@ def _newest_alone(
     """Of slots without any session (2026-07-28) tasks are gone on with, since the extension's outlive all, and
     what the hook is asked about."""
     ours = [c for c in calls if (c.origin, c.principal) == (origin, principal)]
-    asked = [c for c in ours if has_hook and c.method == "tools/call" and is_open(c)]
+    asked = [c for c in ours if has_hook and _is_asked_about(c) and is_open(c)]
     tasks = [c for c in ours if c.task_open and c.task_is_extension]
     return max([*asked, *tasks], key=lambda c: (c.sent_at, c.slot), default=None)
 
@@ -129,7 +130,8 @@ def settle_others(
         foreign = call.origin is not None and (call.origin, call.principal) != (origin, principal)
         if foreign and call.sent_at >= oldest:
             continue
-        row = CallSettled(call.incarnation, call.wire_id, Outcome.IN_DOUBT, PROCESS_DIED, told=Told.NOBODY)
+        told = Told.CALLER if call.is_hook_s else Told.NOBODY
+        row = CallSettled(call.incarnation, call.wire_id, Outcome.IN_DOUBT, PROCESS_DIED, told=told)
         settled.append((call.slot, row))
         if call.task_open:
             settled.append((call.slot, TaskEnded(call.incarnation, call.wire_id)))
@@ -155,6 +157,11 @@ def is_open(call: StoredCall) -> bool:
     return call.outcome is None or call.task_open
 
 
+def _is_asked_about(call: StoredCall) -> bool:
+    """Of the hook; but not about what it has asked itself."""
+    return call.method == "tools/call" and not call.is_hook_s
+
+
 def _is_offered(session: StoredSession) -> bool:
     """Without an ID there is nothing that an answer could prove; and opening another takes no longer. A legacy
     session has ended with its stream."""
@@ -175,7 +182,8 @@ def _heir(call: StoredCall, is_here: bool) -> Heir:
         call.may_have_side_effects,
         call.slot,
         task,
-        is_here and call.outcome is Outcome.COMPLETED and call.told is Told.CALLER,
+        call.is_hook_s or (is_here and call.outcome is Outcome.COMPLETED and call.told is Told.CALLER),
+        call.is_hook_s,
     )
 
 

@@ -8,7 +8,7 @@ from .actions import Reply
 from .answers import session_lost_answer
 from .crowding import Crowding
 from .inputs import HookRequested
-from .ledger import NEVER_SENT, Call, Own
+from .ledger import HOOK_KEY, NEVER_SENT, Call, Own
 from .model import Outcome
 from .modern import dressed
 from .state import SessionState
@@ -42,7 +42,7 @@ class Hooking(Crowding):
             told.method,
             tool,
             told.params,
-            told.call_key,
+            HOOK_KEY + told.call_key,
             self._may_have_side_effects(told.method, tool),
             self.session.incarnation,
             stateless=like is not None,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .shared import Named
 
 CALL_KEY = "io.github.mcp-client-guard/call-key"
+HOOK_KEY = "hook:"
+"""Begins the call key of what the `reconcile` hook has asked: in the store nothing else tells that from a call of
+the host's."""
 CONSENT = "io.github.mcp-client-guard/consent"
 _SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 NEVER_SENT = " before it was sent"
@@ -148,7 +151,7 @@ class Call:
     overtaken: bool = False
     """A newer `initialize` of the host's opens the session in its place."""
     is_known: bool = False
-    """Its caller lives, and has its task: nobody is to be told what becomes of it."""
+    """Its caller lives, and has its task, or was a hook: nobody is to be told what becomes of it."""
     outcome: Outcome | None = None
     cancelled: bool = False
 

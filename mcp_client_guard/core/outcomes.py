@@ -135,7 +135,7 @@ class Outcomes(ABC):
     def _answer_others(self, call: Call, answer: JSON, *, of: str | None = None) -> None:
         """Hand an answer to those who wait for this request besides its own host."""
         answer = as_complete(answer) if call.stateless else answer
-        if call.own is Own.HOOK:
+        if call.own is Own.HOOK and not call.is_known:
             self.out.append(Reply(call.ticket, answer))
         call.heard = call.heard or bool(call.joined)
         for other in call.joined:
@@ -283,7 +283,7 @@ def _stays_in_doubt(call: Call, outcome: Outcome) -> bool:
 
 def _is_no_news(call: Call, outcome: Outcome) -> bool:
     """Its caller has its task: that no more is to be had of it here puts nothing in doubt."""
-    return call.is_known and outcome is Outcome.IN_DOUBT
+    return call.is_known and call.own is Own.HEIR and outcome is Outcome.IN_DOUBT
 
 
 def deadline_timer(call: Call) -> Timer:

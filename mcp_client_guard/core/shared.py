@@ -179,6 +179,8 @@ class SharedLedger:
         doubt from now on. Call it before any machine begins.
         """
         for call in calls:
+            if call.is_hook_s:
+                continue
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
             at = now if call.settled_at is None else now - max(0.0, wall_now - call.settled_at)

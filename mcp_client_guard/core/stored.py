@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from .ledger import NEVER_SENT
+from .ledger import HOOK_KEY, NEVER_SENT
 from .model import JSON, Generation, Outcome, Seen, ServerAnswered, Told
 
 
@@ -48,6 +48,11 @@ class StoredCall:
     """The consent that a repeat of it brings along was used."""
     also_named: str | None = None
     """The name of a call that repeated this one, and has what became of it."""
+
+    @property
+    def is_hook_s(self) -> bool:
+        """The `reconcile` hook has asked this, and not the host."""
+        return self.call_key.startswith(HOOK_KEY) and not self.named
 
     @property
     def never_left(self) -> bool:

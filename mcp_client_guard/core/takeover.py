@@ -171,7 +171,7 @@ class TakeOver(OwnRequests):
                 heir.call_key,
                 heir.may_have_side_effects,
                 heir.incarnation,
-                own=Own.HEIR,
+                own=Own.HOOK if heir.is_hook_s else Own.HEIR,
                 named=heir.named,
                 slot=None if heir.slot == heritage.slot else heir.slot,
                 is_known=heir.is_known,

@@ -274,7 +274,7 @@ class Driver:
 
     def hook_asks(self, method: str, params: JSON | None = None, ticket: int = 1) -> Peer:
         """The user's hook asks the server something."""
-        actions = self.feed(HookRequested(ticket, method, params or {}, f"hook-{ticket}"))
+        actions = self.feed(HookRequested(ticket, method, params or {}, f"key-{ticket}"))
         posts = of(actions, Post)
         return Peer(self, posts[-1].stream if posts else -1, "", actions)
 

@@ -40,7 +40,7 @@ def test_the_hook_asks_under_the_present_session(hooked: Driver) -> None:
 def test_what_the_hook_does_with_effects_has_its_row(hooked: Driver) -> None:
     peer = hooked.hook_asks("tools/call", {"name": "refund"})
     (row,) = records(peer.actions, CallSent)
-    assert (row.tool, row.call_key) == ("refund", "hook-1")
+    assert (row.tool, row.call_key) == ("refund", "hook:key-1")
     assert outcomes(peer.answer()) == [Outcome.COMPLETED]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mcp_client_guard.core.actions import Action, Ask, EndSession, Forward, Get, Post, Save, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, EndSession, Forward, Get, Post, Reply, Save, TimerKind
 from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.heritage import end_others, heritage_of, settle_others
 from mcp_client_guard.core.model import (
@@ -18,12 +18,14 @@ from mcp_client_guard.core.model import (
     Seen,
     SessionEnded,
     TaskEnded,
+    Told,
     digest_of,
 )
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
 from mcp_client_guard.core.report import MaybeRedelivered, RepeatJoined, SessionLost
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.stored import StoredCall
 from mcp_client_guard.core.trail import Trail
 from mcp_client_guard.core.verdicts import Resolve
 from tests.core.driver import (
@@ -650,6 +652,81 @@ def test_the_hook_is_asked_about_the_calls_of_every_slot(adopted: bool) -> None:
         assert outcomes(two.reconciled(two.peer(call), Resolve({"content": []}))) == [Outcome.RECOVERED]
     rows = [c for c in two.process.disk.calls.values() if c.method == "tools/call"]
     assert [(row.slot, row.outcome) for row in rows] == [(1, Outcome.RECOVERED), (2, Outcome.RECOVERED)]
+
+
+QUESTION: dict[str, Any] = {"name": "find", "arguments": {"n": 1}}
+
+
+def asking() -> Connection:
+    """The host's call is in doubt, and the hook asks the server about it."""
+    one = opened(Process(has_hook=True))
+    one.call().cut()
+    one.hook_asks("tools/call", QUESTION).stream_up()
+    return one
+
+
+def of_question(process: Process) -> StoredCall:
+    return next(row for row in process.disk.calls.values() if row.is_hook_s)
+
+
+@pytest.mark.parametrize("has_hook", [True, False])
+@pytest.mark.parametrize(
+    ("how", "outcome"),
+    [("replayed", Outcome.COMPLETED), ("abandoned", Outcome.IN_DOUBT), ("left", Outcome.IN_DOUBT)],
+)
+def test_what_the_hook_of_a_dead_process_asked_is_nobody_s_call(
+    how: str, outcome: Outcome, has_hook: bool
+) -> None:
+    """Its row has an outcome, of which nobody is told; and the host's own equal call is another one."""
+    one = asking()
+    question = one.sent("tools/call")
+    one.process.has_hook = has_hook
+    two, _ = offered(one.process.killed())
+    if how == "abandoned":
+        two.sent("ping").refuse(404)
+        finish_opening(two)
+    else:
+        two.sent("ping").answer({})
+    assert [ask.doubt.tool for ask in of(two.log, Ask)] == ["charge"] * has_hook
+    assert two.machine.heirs_awaited == has_hook
+    assert of(two.call("find", n=1).actions, Post)
+    if how == "replayed":
+        again = two.peer(question.stream)
+        again.accept()
+        again.event("e1", again.result())
+    elif how == "left":
+        two.close()
+    row = of_question(two.process)
+    assert (row.outcome, row.told) == (outcome, Told.CALLER)
+    assert not of(two.log, Reply), "who asked is dead"
+    assert not [heir for heir in two.process.disk.heritage().heirs if heir.is_hook_s]  # type: ignore[union-attr]
+
+
+def test_nor_is_it_where_its_session_is_not_the_one_gone_on_with() -> None:
+    process = asking().process
+    opened(process).call("other")
+    heritage = process.disk.heritage(has_hook=True)
+    assert heritage is not None
+    assert [heir.tool for heir in heritage.heirs if heir.slot != heritage.slot] == ["charge"]
+    assert of_question(process.killed()).told is Told.CALLER
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_nor_where_the_host_has_left_while_it_was_asked(killed: bool) -> None:
+    one = asking()
+    one.close()
+    new = one.process.killed().connect() if killed else one.process.connect_again()
+    prove(new)
+    assert of_question(new.process).outcome is Outcome.IN_DOUBT
+    assert of(new.call("find", n=1).actions, Post)
+
+
+def test_a_call_of_the_host_s_may_have_any_name() -> None:
+    one = opened()
+    one.named("hook:17")
+    two, _ = offered(one.process.killed())
+    two.sent("ping").answer({})
+    assert not of(two.named("hook:17").actions, Post)
 
 
 def test_a_process_that_died_between_two_sessions_leaves_calls_but_nothing_to_offer() -> None:

@@ -552,6 +552,31 @@ async def outcomes_of(guard: Guard) -> list[Outcome | None]:
     return [call.outcome for call in await guard.recovered()]
 
 
+async def test_what_a_hook_asked_as_its_process_died_is_none_of_the_calls_recovered(tmp_path: Path) -> None:
+    async def look(call: InDoubtCall, server: Reconciler) -> Resolve:
+        return Resolve(await server.call_tool("find_charge"))
+
+    class Stuck(Cutting):
+        async def call(self, request: Request, reply: Reply) -> None:
+            if request.json["params"]["name"] == "find_charge":
+                asked.set()
+                await reply.client_gone.wait()
+            else:
+                await super().call(request, reply)
+
+    living, dead, asked = tmp_path / "living.db", tmp_path / "dead.db", anyio.Event()
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Stuck()) as server:
+            async with connected(Guard(server.url, store=SQLiteStore(living), reconcile=look)) as host:
+                await host.post("tools/call", {"name": "charge", "arguments": {}})
+                await asked.wait()
+                copy(living, dead)
+            guard = Guard(server.url, store=SQLiteStore(dead))
+            async with connected(guard):
+                assert [call.tool for call in await guard.recovered() if call.tool] == ["charge"]
+            assert [call.tool for call in await guard.calls() if call.tool] == ["charge", "find_charge"]
+
+
 async def test_any_number_may_wait_for_what_was_recovered(tmp_path: Path) -> None:
     async with after_death(tmp_path) as (mcp, guard), connected(guard):
 
