@@ -205,6 +205,8 @@ class Forward:
 
     machine: int
     message: JSON = field(repr=False)
+    by_guard: bool
+    """As that of a call: the guard's own word, and no answer."""
 
 
 Action = (

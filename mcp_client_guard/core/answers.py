@@ -171,14 +171,6 @@ def session_lost_answer(host_id: str | int | None, reason: str, status: int | No
     return error_answer(host_id, CODE_SESSION_LOST, text, data)
 
 
-def is_of_server(answer: JSON) -> bool:
-    """Whether a call was answered, and not told by the guard to be in doubt or not to have run."""
-    error = answer.get("error")
-    if isinstance(error, dict):
-        return error.get("code") not in NO_ANSWER
-    return CallInDoubt.find(answer.get("result")) is None
-
-
 def http_answer(host_id: str | int | None, status: int, body: Any) -> JSON:
     """A refusal that is an answer: the server's own JSON-RPC error if it sent one, else the bare status."""
     error = body.get("error") if isinstance(body, dict) else None

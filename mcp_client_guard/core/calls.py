@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import define, field
 
 from .actions import CancelTimer, Report, Save
-from .answers import is_of_server, not_executed_answer, session_lost_answer
+from .answers import not_executed_answer, session_lost_answer
 from .choosing import Choosing
 from .classify import Ran
 from .inputs import Forwarded, MessageSubmitted
@@ -121,7 +121,7 @@ class Calls(Choosing):
     def _turn_away(self, call: Call, answer: JSON) -> None:
         """It waits no more, or cannot: nothing of it was sent."""
         self._undo(call)
-        self._answer(call, answer)
+        self._tell(call, answer)
         self._stop_clock(call)
 
     def _stop_clock(self, call: Call) -> None:
@@ -340,9 +340,7 @@ class Calls(Choosing):
         if isinstance(call, Repeat):
             self._repeat_drained(call, message)
             return
-        if call.untold and (
-            is_of_server(message) or call.outcome not in HAS_ANSWER
-        ):  # else its answer has come since
+        if call.untold and not (call.by_guard and call.outcome in HAS_ANSWER):  # else its answer has come since
             call.untold = False
             kept = self.policy.keep_results or bool(self.shared.names_of(call))
             self.out.append(Save((AnswerDrained(*call.row, kept),)))
@@ -366,7 +364,7 @@ class Calls(Choosing):
     # Other connections.
 
     def forwarded(self, told: Forwarded) -> None:
-        self.deliver_joined(told.message)
+        self.deliver_joined(told.message, told.by_guard)
 
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
@@ -391,8 +389,10 @@ class Calls(Choosing):
 
 def _is_kept(answered: Call | Repeat, answer: JSON) -> bool:
     """Whether it says what the call has come to: not that it is in doubt, did not run, or goes on."""
+    if answered.by_guard:
+        return False
     if isinstance(answered, Call):
-        return answered.outcome in HAS_ANSWER and is_of_server(answer)
+        return answered.outcome in HAS_ANSWER
     # What several hosts go on with is one request, whatever it comes to.
     goes_along = continuing_key(answered.call.method, answered.call.params) is not None
-    return is_of_server(answer) and (goes_along or not asks_for_input(answer))
+    return goes_along or not asks_for_input(answer)

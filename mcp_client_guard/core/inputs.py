@@ -239,6 +239,7 @@ class Forwarded:
     """The answer to a call of another connection, to which a repeat of this host's was joined."""
 
     message: JSON = field(repr=False)
+    by_guard: bool = False
 
 
 Input = (

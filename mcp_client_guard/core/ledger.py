@@ -144,6 +144,8 @@ class Call:
     """The sending after this one, whose outcome is that of the request."""
     answered_as_earlier: bool = False
     """An earlier sending was answered in place of this one."""
+    by_guard: bool = False
+    """What its host was told is the guard's own word (`Outcomes._tell`), and no answer."""
     untold: bool = False
     """Its outcome is settled, and is to be marked as told once the host has taken it."""
     heard: bool = False
@@ -214,6 +216,8 @@ class Repeat:
     """The request: never sent."""
     of: str
     """The call key of what it repeats."""
+    by_guard: bool = False
+    """As that of a call."""
 
     def __attrs_post_init__(self) -> None:
         self.call.untold = True

@@ -107,12 +107,12 @@ class Outcomes(ABC):
 
     def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
         """The request did not run: seen by us (`wire`), or by the server's word (`server`)."""
-        self._answer(call, not_executed_answer(call.host_id, by, reason, status))
+        self._tell(call, not_executed_answer(call.host_id, by, reason, status))
         self._settle(call, Outcome.NOT_EXECUTED, f"by {by}: {reason}")
 
     def _tell_in_doubt(self, call: Call, reason: str) -> None:
         """The request may have run, and nobody can say: the caller is told so."""
-        self._answer(call, self._doubt_answer(call, self._doubt_of(call, reason)))
+        self._tell(call, self._doubt_answer(call, self._doubt_of(call, reason)))
         self._settle(call, Outcome.IN_DOUBT, reason)
 
     def _doubt_of(self, call: Call, reason: str, key: str = "") -> CallInDoubt:
@@ -125,50 +125,65 @@ class Outcomes(ABC):
         as_result = self.policy.in_doubt_as == "result" and call.own is not Own.HOOK
         return in_doubt_answer(call, doubt, as_result=as_result)
 
+    def _tell(self, call: Call, word: JSON) -> None:
+        """Hand the guard's own word to whoever waits for this request: that it is in doubt, or did not run."""
+        call.by_guard = True
+        self._answer(call, word)
+
     def _answer(self, call: Call, answer: JSON, *, of: str | None = None) -> None:
         """Hand an answer to whoever waits for this request. `of`: the call key of the one it repeats."""
         if call.host_id is not None:
             told = {**as_asked(answer, call), "id": call.host_id}
             self._deliver(told, call if of is None else Repeat(call, of))
-        self._answer_others(call, answer, of=of)
+        self._answer_others(call, answer, by_guard=call.by_guard, of=of)
 
-    def _answer_others(self, call: Call, answer: JSON, *, of: str | None = None) -> None:
+    def _answer_others(self, call: Call, answer: JSON, *, by_guard: bool = False, of: str | None = None) -> None:
         """Hand an answer to those who wait for this request besides its own host."""
         answer = as_complete(answer) if call.stateless else answer
         if call.own is Own.HOOK and not call.is_known:
             self.out.append(Reply(call.ticket, answer))
         call.heard = call.heard or bool(call.joined)
         for other in call.joined:
-            told = {**self._for_other(call, answer, other, of or call.call_key), "id": other.host_id}
+            told, in_its_place = self._for_other(call, answer, other, by_guard=by_guard, key=of or call.call_key)
+            forward = Forward(other.machine, {**told, "id": other.host_id}, by_guard or in_its_place)
             if other.machine == self.machine:
-                self.deliver_joined(told)
+                self.deliver_joined(forward.message, forward.by_guard)
             else:
-                self.out.append(Forward(other.machine, told))
+                self.out.append(forward)
         call.joined.clear()
 
-    def _for_other(self, call: Call, answer: JSON, other: Joined, key: str) -> JSON:
+    def _for_other(
+        self, call: Call, answer: JSON, other: Joined, *, by_guard: bool, key: str
+    ) -> tuple[JSON, bool]:
         """An answer to this request as another host can read it, which may have asked for another form, or speak
-        another generation. `key`: of the call that it is the answer to."""
-        why = why_unread(answer, other)
+        another generation; and whether that is the guard's word in its place. `key`: of the call that it is the
+        answer to."""
+        why = "" if by_guard else why_unread(answer, other)
         if why:
             told = self._doubt_of(call, why, key)
             # Whoever was asked for something may go on with the call: its answer is still to come.
             owed = None if asks_for_input(answer) else answer
             self.shared.doubt(call.digest, Doubt(key, told, self.clock.now, key in self.shared.names, owed))
             answer = self._doubt_answer(call, told)
-        return as_asked(answer, other)
+        return as_asked(answer, other), bool(why)
 
-    def deliver_joined(self, answer: JSON) -> None:
+    def deliver_joined(self, answer: JSON, by_guard: bool) -> None:
         """The call that a request of this host's repeats has its answer; it may have been cancelled meanwhile."""
         joined = self.joins.pop(answer["id"], None)
         if joined is not None:
+            joined.by_guard = by_guard
             self._deliver(answer, joined)
 
     def _tell_joined(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None) -> None:
         """Nobody has told them yet: it was cancelled or closed here, or there is no host that it answers."""
+        if answer is not None:
+            self._answer_others(call, answer)
+            return
         if outcome is Outcome.CANCELLED and not call.cancelled:
-            answer = not_executed_answer(None, "wire", reason)
-        self._answer_others(call, answer or self._doubt_answer(call, self._doubt_of(call, reason)))
+            word = not_executed_answer(None, "wire", reason)
+        else:
+            word = self._doubt_answer(call, self._doubt_of(call, reason))
+        self._answer_others(call, word, by_guard=True)
 
     def _settle(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         """Give a request its outcome. `answer`: the server's own, or what the hook says it is."""

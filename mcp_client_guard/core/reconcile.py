@@ -241,7 +241,7 @@ class Reconciling(Repeats):
             # In quotes, for no reason may end in words of the user's; kept, for every repeat is told them, too.
             reason = f"{stranded.reason}; the reconcile hook says {verdict.message!r}"
             doubt, as_result = self._doubt_of(call, reason), self.policy.in_doubt_as == "result"
-            self._answer(call, failed_answer(call, doubt, verdict.message, as_result=as_result))
+            self._tell(call, failed_answer(call, doubt, verdict.message, as_result=as_result))
             self._settle(call, Outcome.IN_DOUBT, reason)
         elif isinstance(verdict, Resend) and call.own is Own.HEIR:
             self._tell_in_doubt(call, f"{stranded.reason}; its arguments are not known any more")
@@ -284,7 +284,7 @@ class Reconciling(Repeats):
                 continue
             if stranded.ran is Ran.NO and not call.repeats:
                 status = stranded.refusal.status if stranded.refusal else None
-                self._answer(call, session_lost_answer(call.host_id, f"{stranded.reason}; {why}", status))
+                self._tell(call, session_lost_answer(call.host_id, f"{stranded.reason}; {why}", status))
                 self._settle(call, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}; {why}")
             else:
                 self._tell_in_doubt(call, f"{stranded.reason}; {why}")

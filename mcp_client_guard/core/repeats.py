@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import define, evolve
 
 from .actions import Report, Save
-from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer, is_of_server
+from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .forms import why_unread
 from .ledger import CONSENT, Call, Joined, Own, Repeat, arguments_digest, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome, OutcomeTold, Told
@@ -188,7 +188,7 @@ class Repeats(Outcomes):
         self.out.append(Report(RepeatJoined(call.tool, of)))
 
     def _refuse_repeat(self, call: Call, told: CallInDoubt) -> None:
-        self._answer(call, self._doubt_answer(call, told))
+        self._tell(call, self._doubt_answer(call, told))
         self.out.append(Save((CallRepeated(told.call_key),)))
         self.out.append(Report(RepeatRefused(call.tool, told.call_key)))
 
@@ -196,7 +196,7 @@ class Repeats(Outcomes):
         if repeat.call.untold:
             # A later round has the same call key: that answer is not what was taken here.
             kept = self.policy.keep_results or self.shared.has_name(repeat.of) or asks_for_input(message)
-            self.out.append(Save((OutcomeTold(repeat.of, Told.CALLER, not kept, not is_of_server(message)),)))
+            self.out.append(Save((OutcomeTold(repeat.of, Told.CALLER, not kept, repeat.by_guard),)))
 
     def _join(self, call: Call, other: Call, *, goes_along: bool = False) -> None:
         assert call.host_id is not None

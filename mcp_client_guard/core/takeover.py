@@ -259,7 +259,7 @@ class TakeOver(OwnRequests):
     def leave_heir(self, call: Call) -> None:
         """The host has left: the row stays open, for the next process to go on with; nobody waits for it here."""
         reason = f"{PROCESS_DIED}, and the connection that looked for its answer was closed"
-        self._answer_others(call, self._doubt_answer(call, self._doubt_of(call, reason)))
+        self._answer_others(call, self._doubt_answer(call, self._doubt_of(call, reason)), by_guard=True)
         self._keep_doubt(call, Outcome.IN_DOUBT, reason, None)
 
     # Tasks.

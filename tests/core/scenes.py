@@ -258,7 +258,7 @@ class Connection(Driver):
             raise Died
         for action in of(actions, Forward):
             other = self.process.connections[action.machine]
-            other.forwarded += other.feed(Forwarded(action.message))
+            other.forwarded += other.feed(Forwarded(action.message, action.by_guard))
         return actions
 
     served: set[int] = field(factory=set)

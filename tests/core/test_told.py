@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mcp_client_guard.core.actions import Post, Save, TimerKind
-from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.answers import CallInDoubt, in_doubt_answer, not_executed_answer, session_lost_answer
 from mcp_client_guard.core.inputs import SaveFailed
+from mcp_client_guard.core.ledger import Call
 from mcp_client_guard.core.model import (
+    JSON,
     AnswerDrained,
     CallSent,
     CallSettled,
@@ -105,6 +107,74 @@ def test_who_takes_a_doubt_has_not_heard_the_answer_that_came_meanwhile() -> Non
     repeat = after(one).call()
     assert not of(repeat.actions, Post)
     assert "result" in delivered(repeat.actions)[0]
+
+
+UPSTREAM = CallInDoubt("its connection was lost", "tools/call", "charge", "upstream", "-")
+SENT = Call(1, 1, "tools/call", "charge", {}, "upstream", True, 1)
+WORDS = pytest.mark.parametrize(
+    "word",
+    [
+        in_doubt_answer(SENT, UPSTREAM, as_result=True),
+        in_doubt_answer(SENT, UPSTREAM, as_result=False),
+        not_executed_answer(1, "wire", "down"),
+        session_lost_answer(1, "down"),
+    ],
+    ids=["in doubt", "in doubt, as error", "not executed", "session lost"],
+)
+"""What a server says that stands on a guard of its own: to this one it is an answer like any other."""
+
+
+@WORDS
+@pytest.mark.parametrize("joined", [True, False])
+def test_what_a_gateway_s_guard_has_said_is_an_answer_that_its_host_takes(word: JSON, joined: bool) -> None:
+    one = opened()
+    other = opened(one.process)
+    call = one.call().stream_up("e1")
+    call.cut()
+    if joined:
+        assert not of(other.call().actions, Post)
+    call.accept()
+    call.event("e1", call.progress(1))
+    call.event("e2", {**word, "id": call.stream})
+    assert charge(one).outcome is Outcome.COMPLETED
+    (other if joined else one).drain(10)
+    assert (charge(one).told, charge(one).answer) == (Told.CALLER, None)
+    assert of(after(one).call().actions, Post), "its caller has it: this is another call"
+
+
+@WORDS
+@pytest.mark.parametrize("by", ["its caller", "a repeat"])
+def test_where_nobody_has_taken_it_the_next_to_ask_gets_it(word: JSON, by: str) -> None:
+    one = opened()
+    call = one.call()
+    call.accept(events=False)
+    call.body({**word, "id": call.stream})
+    one.close()
+    if by == "a repeat":
+        two = opened(one.process)
+        two.call()
+        two.close()
+    three = opened(one.process)
+    repeat = three.call()
+    assert not of(repeat.actions, Post)
+    assert delivered(repeat.actions) == [{**word, "id": repeat.host_id}]
+    three.drain(10)
+    assert charge(three).told is Told.CALLER
+
+
+@pytest.mark.parametrize("where", ["beside", "elsewhere"])
+def test_a_repeat_that_was_told_a_doubt_has_not_heard_the_answer_that_came_since(where: str) -> None:
+    one = opened()
+    call = one.call()
+    call.stream_up("1").cut()
+    other = one if where == "beside" else opened(one.process)
+    assert not of(other.call().actions, Post)
+    call.accept()
+    call.event("1", call.progress(1))
+    one.elapse(TimerKind.DEADLINE, call.stream)
+    assert outcomes(call.event("2", call.result())) == [Outcome.RECOVERED]
+    other.drain(10)
+    assert (charge(one).told, charge(one).answer is None) == (Told.NOBODY, False)
 
 
 def test_an_answer_taken_by_its_name_is_no_other_call_s() -> None:
