@@ -149,6 +149,10 @@ class ConnectionLost:
     clean: bool
     """The response was complete by its own framing. False for a cut and wherever framing cannot tell."""
     why: str
+    lasts: bool = False
+    """It is not the network that has failed: another attempt would end alike."""
+    refused: int | None = None
+    """The status by which the server has refused it, and by which the client wanted to log in."""
 
 
 @frozen

@@ -105,7 +105,7 @@ class Notes(Closing):
 
     def _note_lost(self, stream: Stream, told: ConnectionLost) -> None:
         # An answer to the server may come twice: it names the request that it answers.
-        again = not told.written or stream.method == "response"
+        again = stream.method == "response" or not (told.written or told.lasts)
         if not (again and self._posts_note_again(stream)):
             self._note_given_up(stream, told.why)
 

@@ -144,7 +144,7 @@ class Streams(Upgrading):
         elif stream.kind is StreamKind.NOTE:
             self._note_lost(stream, told)
         elif stream.kind is StreamKind.CALL and not stream.resumed and not told.written:
-            self._not_written(stream, told.why)
+            self._not_written(stream, told)
         else:
             self._cut(stream, told.why, told.at, clean=told.clean)
 
@@ -296,17 +296,21 @@ class Streams(Upgrading):
             stream.fruitless >= _FRUITLESS_RESUMES and since is not None and at - since >= self.policy.settle_after
         )
 
-    def _not_written(self, stream: Stream, why: str) -> None:
-        """Nothing of this request has left: it is safe to try again."""
-        assert stream.call is not None
+    def _not_written(self, stream: Stream, told: ConnectionLost) -> None:
+        """Nothing of this request has left, or stands: it is safe to try again, if that is of any use."""
+        call = stream.call
+        assert call is not None
         stream.attempts += 1
-        if not stream.call.in_flight:
+        if not call.in_flight:
             self._finish(stream)
-        elif self.calls.is_over(stream.call):
-            self.calls.unsent(stream.call, f"its session is gone ({why})")
+        elif self.calls.is_over(call):
+            self.calls.unsent(call, f"its session is gone ({told.why})")
             self._finish(stream)
-        elif stream.attempts > self.policy.max_attempts:
-            self.calls.not_executed(stream.call, "wire", why)
+        elif told.lasts and told.refused is not None:
+            self.calls.not_executed(call, "server", f"HTTP {told.refused}, then {told.why}", told.refused)
+            self._finish(stream)
+        elif told.lasts or stream.attempts > self.policy.max_attempts:
+            self.calls.not_executed(call, "wire", told.why)
             self._finish(stream)
         else:
             stream.move(StreamStep.CUT)

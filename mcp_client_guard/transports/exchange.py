@@ -13,6 +13,7 @@ from mcp_client_guard.core.actions import Get, OpenSocket, Post
 from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, EventReceived, Refused, TooLarge
 
 from . import http
+from .answer import Answer
 from .sse import EventReader, parse_json
 
 logger = logging.getLogger("mcp_client_guard")
@@ -59,7 +60,7 @@ class Exchange:
                 raise BodyTooLarge
         return bytes(body)
 
-    async def refused(self, answer: http.Answer, session_id: str | None) -> Refused:
+    async def refused(self, answer: Answer, session_id: str | None) -> Refused:
         """A status that is no success, and what came with it; the status stands, whatever became of its body."""
         parsed: Any = None
         with anyio.move_on_after(_REFUSAL_SECONDS):
@@ -77,11 +78,11 @@ class Exchange:
             answer.redirect_target,
         )
 
-    async def _bare(self, answer: http.Answer) -> Any:
+    async def _bare(self, answer: Answer) -> Any:
         body = await self.read_body(answer.chunks(), _REFUSAL_BYTES)
         return parse_json(body) if body else None
 
-    async def _framed(self, answer: http.Answer) -> Any:
+    async def _framed(self, answer: Answer) -> Any:
         """The first answer among its events; where there is none, what it is without a framing."""
         reader = EventReader(self.order.stream, self.order.connection, _REFUSAL_BYTES)
         body = bytearray()
@@ -103,15 +104,25 @@ class Exchange:
         return ConnectionLost(order.stream, order.connection, now, written=True, clean=clean, why="ended")
 
     def lost(self, error: BaseException) -> ConnectionLost:
-        """It failed."""
-        if not http.is_stream_error(error):
+        """It failed. An error that is not of the network's comes again: of a login, a hook."""
+        order, sent = self.order, self.sent
+        is_of_network = http.is_stream_error(error)
+        if not is_of_network:
             logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
-        written = self.sent.any or (self.begun and http.can_have_written(error))
-        why = str(error) if isinstance(error, SocketEnded) else http.why_lost(error)
+        written = self.begun and sent.can_have_left(error)
+        why = str(error) if isinstance(error, SocketEnded) else sent.unsendable or http.why_lost(error)
         if not written:
             logger.info("nothing could be sent: %s", why)
-        order = self.order
-        return ConnectionLost(order.stream, order.connection, anyio.current_time(), written, clean=False, why=why)
+        return ConnectionLost(
+            order.stream,
+            order.connection,
+            anyio.current_time(),
+            written,
+            clean=False,
+            why=why,
+            lasts=not is_of_network or sent.unsendable is not None,
+            refused=sent.refused,
+        )
 
 
 def _first_answer(events: Sequence[EventReceived | TooLarge]) -> Any:

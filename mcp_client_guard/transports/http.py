@@ -7,20 +7,19 @@ by the family they come from, timeouts are passed as plain numbers.
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
-from email.utils import parsedate_to_datetime
+from functools import partial
 from hashlib import blake2b
-from time import time
 from typing import Any, Protocol
-from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies
 
 import httpx
 from attrs import define, field
 
-from .gzipped import Unzipped, is_gzip
+from .answer import Answer, Response
 from .left_over import let_go
 from .pool import ERRORS, IDLE_CONNECTION_SECONDS, PoolClient, tls
 from .unlogged import unlogged
@@ -29,25 +28,11 @@ CONNECT_SECONDS = 10.0
 _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}}
 """Plain numbers, for a Timeout object of one client family fails in the other."""
 _MAX_REDIRECTS = 5
-_MAX_WAIT = 24 * 3600.0
 _DEEPEST_CAUSE = 8
 _MOST_WORDS = 200
-_NOT_SHOWN = "an address that is not shown"
 _UNAUTHORIZED = frozenset({401, 403})
+_UNSENDABLE = re.compile(rb"[\0\n\r\v\f]|^[ \t]|[ \t]$")
 _NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
-
-
-class Response(Protocol):
-    """The part of `httpx.Response` that is used."""
-
-    status_code: int
-    headers: Any
-    url: Any
-    extensions: Any
-
-    def aiter_bytes(self) -> AsyncIterator[bytes]: ...
-
-    async def aclose(self) -> None: ...
 
 
 class HttpClient(Protocol):
@@ -75,11 +60,20 @@ def default_client(url: str, headers: Mapping[str, str]) -> PoolClient | httpx.A
 
 def connection_limit(client: HttpClient, url: str) -> int | None:
     """How many connections a caller's client opens at most for this URL, where it can be seen."""
-    chosen = getattr(client, "_transport_for_url", None)  # a mounted one, that of a proxy, or its own
-    transport = getattr(client, "_transport", None) if chosen is None else chosen(httpx.URL(url))
-    pool = getattr(transport, "_pool", None)
+    pool = getattr(_transport_of(client, httpx.URL(url)), "_pool", None)
     limit = getattr(pool, "_max_connections", None)
     return limit if isinstance(limit, int) and limit < sys.maxsize else None
+
+
+def _traces(client: HttpClient, url: Any) -> bool:
+    """Whether what sends to this URL is httpx's own transport, or httpx2's: it tells of all that it sends."""
+    kind = type(_transport_of(client, url))
+    return kind.__name__ == "AsyncHTTPTransport" and kind.__module__.partition(".")[0] in ("httpx", "httpx2")
+
+
+def _transport_of(client: HttpClient, url: Any) -> Any:
+    chosen = getattr(client, "_transport_for_url", None)  # a mounted one, that of a proxy, or its own
+    return getattr(client, "_transport", None) if chosen is None else chosen(url)
 
 
 def origin_of(url: Any) -> str:
@@ -138,94 +132,82 @@ class SecondSending(ConnectionError):
 
 @define(eq=False)
 class Sent:
-    """What a caller's client has sent of a request, as far as its transport traces.
+    """What a client has sent of a request, as far as its transport traces.
 
     A transport that tries again, or on another connection, may have had the request read before. So the class of
     its last error says nothing of that; and a POST is not sent a second time by anybody but the core.
     """
 
     any: bool = False
+    """Some of it was sent, and nothing has come that says that it did not run."""
+    refused: int | None = None
+    """It was, by a login's status, and was not sent again."""
+    unsendable: str | None = None
+    """Why nothing of it can be sent."""
     is_post: bool = False
+    is_ours: bool = False
+    """The client is: then this is all that has left, and `begun` is called when the first byte may leave."""
+    begun: Callable[[], None] = lambda: None
+    request: Any = None
+    """The last one, in the client's own class."""
+    is_traced: bool = False
+    """It is carried by httpx's own transport, which tells of all that it sends."""
+    _stood: bool = False
+    """What `any` was before the last sending."""
     _unanswered: bool = False
     _is_tunnel: bool = False
     """What is under way is not this request: a proxy is asked for a tunnel to send it through."""
+    _fields: Any = ()
+
+    def can_have_left(self, error: BaseException) -> bool:
+        """Whether a byte of the request can have left that nobody has refused, now that it ended in this error.
+
+        Where nothing was traced that is a matter of the error; but hooks and auth flows have errors of their own.
+        """
+        if self.any or self.is_ours or self.unsendable is not None:
+            return self.any
+        return can_have_written(error) and not (self.is_traced and self._is_of_another(error))
+
+    def _is_of_another(self, error: BaseException) -> bool:
+        if not isinstance(error, _client_errors()):
+            return True
+        with suppress(Exception):  # one that was not raised by a transport has no request
+            return bool(error.request.url != self.request.url)  # type: ignore[attr-defined]
+        return False
 
     async def trace(self, name: str, info: Any) -> None:
         if name.endswith("send_request_headers.started"):
             self._is_tunnel = _opens_tunnel(info)
-            if self._is_tunnel:
-                return
-            if self.is_post and self._unanswered:
-                raise SecondSending("the HTTP client would have sent this request twice")
-            self.any = self._unanswered = True
+            if not self._is_tunnel:
+                self._begin(info)
         elif self._is_tunnel:
             return
+        elif name.endswith("send_request_headers.failed"):
+            if type(_part(info, "exception")).__name__ == "LocalProtocolError":  # raised before a byte is written
+                self.any, self._unanswered = self._stood, False
+                self.unsendable = _why_unsendable(self._fields)
         elif name.endswith("receive_response_headers.complete"):
             self._unanswered = False
             with suppress(Exception):  # an auth flow goes on from a refusal by which nothing has run
-                self.any = not _UNAUTHORIZED & {part for part in info["return_value"] if isinstance(part, int)}
+                found = [part for part in info["return_value"] if isinstance(part, int) and part in _UNAUTHORIZED]
+                self.any, self.refused = not found, found[0] if found else None
+
+    def _begin(self, info: Any) -> None:
+        if self.is_post and self._unanswered:
+            raise SecondSending("the HTTP client would have sent this request twice")
+        if self.is_ours:
+            self.begun()
+        self._stood, self._unanswered, self.any = self.any, True, True
+        self.refused = self.unsendable = None
+        self._fields = getattr(_part(info, "request"), "headers", ())
 
 
-@define(eq=False, repr=False)
-class Answer:
-    """A response whose status line and headers have come."""
-
-    status: int
-    fields: dict[str, str]
-    """Header fields by lower-case name; of one that comes twice the last."""
-    response: Response
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        response: Any = self.response
-        if is_gzip(self.fields.get("content-encoding", "")) and not getattr(response, "is_stream_consumed", True):
-            return Unzipped(response.aiter_raw())
-        return self.response.aiter_bytes()
-
-    @property
-    def url(self) -> str:
-        """Where it came from, after any redirects."""
-        return str(self.response.url)
-
-    @property
-    def is_events(self) -> bool:
-        """Whether its body is an event stream."""
-        return self.fields.get("content-type", "").lower().startswith("text/event-stream")
-
-    @property
-    def complete_by_framing(self) -> bool:
-        """Whether an end without an error means a complete response, and not merely a closed connection."""
-        if self.response.extensions.get("http_version", b"HTTP/1.1") not in (b"HTTP/1.1", b"HTTP/1.0"):
-            return True
-        return "content-length" in self.fields or "chunked" in self.fields.get("transfer-encoding", "").lower()
-
-    @property
-    def retry_after(self) -> float | None:
-        """`Retry-After` in seconds: a number or a date; None if absent or absurd (negative, over a day)."""
-        value = self.fields.get("retry-after", "").strip()
-        try:
-            is_number = value.isascii() and value.isdigit()
-            seconds = float(value) if is_number else parsedate_to_datetime(value).timestamp() - time()
-        except (ValueError, OverflowError, TypeError, IndexError):
-            return None
-        return seconds if 0 <= seconds <= _MAX_WAIT else None
-
-    @property
-    def redirect_target(self) -> str | None:
-        """Where a redirect that was not followed led, less what may hold secrets."""
-        location = self.fields.get("location")
-        return shown(location) if location and 300 <= self.status < 400 else None
-
-
-def shown(location: str) -> str:
-    """Scheme, host and path of a `Location`: no user, query, fragment, or parameters of the path."""
-    try:
-        parts = urlsplit(location)
-    except ValueError:
-        return _NOT_SHOWN
-    if parts.scheme not in ("", "http", "https") or "@" in parts.path or "\\" in location:
-        return _NOT_SHOWN
-    path = "/".join(segment.partition(";")[0] for segment in parts.path.split("/"))
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
+def _why_unsendable(fields: Any) -> str:
+    """The names, for the values may be secret."""
+    names: list[str] = []
+    with suppress(Exception):
+        names = [name.decode("ascii").lower() for name, value in fields if _UNSENDABLE.search(value)]
+    return f"a header cannot be sent ({', '.join(names)})" if names else "a header cannot be sent"
 
 
 @define(eq=False, repr=False)
@@ -260,25 +242,25 @@ class Endpoint:
         client has sent.
         """
         seen = seen or Sent()
-        seen.is_post = method == "POST"
-        if self.tells_when_begun:
-            extensions = {**_EXTENSIONS, "trace": _tracing(begun)}
-        else:
-            extensions = {**_EXTENSIONS, "trace": seen.trace}
-            begun()
+        seen.is_post, seen.is_ours, seen.begun = method == "POST", self.tells_when_begun, begun
+        build = partial(
+            self.client.build_request,
+            method,
+            headers=[(k.encode("ascii"), v.encode("utf-8")) for k, v in headers.items()],
+            content=content,
+            extensions={**_EXTENSIONS, "trace": seen.trace},
+        )
         wanted = url or self.url
-        target: Any = self._parsed[1] if self._parsed is not None and self._parsed[0] == wanted else wanted
+        if self._parsed is not None and self._parsed[0] == wanted:
+            request = build(self._parsed[1])
+        else:
+            request = build(wanted)
+            self._parsed = (wanted, request.url)
+        if not self.tells_when_begun:
+            begun()
         for hop in range(_MAX_REDIRECTS + 1):
-            request = self.client.build_request(
-                method,
-                target,
-                headers=[(k.encode("ascii"), v.encode("utf-8")) for k, v in headers.items()],
-                content=content,
-                extensions=extensions,
-            )
-            seen.any = False  # what a redirect answered has not run
-            if target is wanted:
-                self._parsed = (wanted, request.url)
+            seen.request = request
+            seen.is_traced = not self.tells_when_begun and _traces(self.client, request.url)
             with unlogged() if url is not None or self._logs else nullcontext():
                 response = await self._send(request)
             try:
@@ -288,6 +270,8 @@ class Endpoint:
                 if target is None or hop == _MAX_REDIRECTS:
                     yield answer
                     return
+                seen.any = False  # what a redirect answered has not run
+                request = build(target)
             finally:
                 await let_go(response)
 
@@ -318,18 +302,13 @@ def _refusal_in(error: BaseException | None, request: Any) -> Response | None:
     return None
 
 
-def _tracing(begun: Callable[[], None]) -> Callable[[str, Any], Awaitable[None]]:
-    async def trace(name: str, info: Any) -> None:
-        if name.endswith("send_request_headers.started") and not _opens_tunnel(info):
-            begun()
-
-    return trace
-
-
 def _opens_tunnel(info: Any) -> bool:
     """Whether the request that is traced is the `CONNECT` to a proxy, before anything of ours can leave."""
-    method = getattr(info.get("request"), "method", None) if isinstance(info, dict) else None
-    return method in (b"CONNECT", "CONNECT")
+    return getattr(_part(info, "request"), "method", None) in (b"CONNECT", "CONNECT")
+
+
+def _part(info: Any, name: str) -> Any:
+    return info.get(name) if isinstance(info, dict) else None
 
 
 def _same_origin_redirect(answer: Answer, method: str) -> Any | None:
@@ -345,11 +324,15 @@ def _same_origin_redirect(answer: Answer, method: str) -> Any | None:
 
 def is_stream_error(error: BaseException) -> bool:
     """Whether this is an error of a client's, or of the socket below."""
-    families: list[type[BaseException]] = [*ERRORS, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError]
+    return isinstance(error, (*_client_errors(), OSError))
+
+
+def _client_errors() -> tuple[type[BaseException], ...]:
+    families: list[type[BaseException]] = [*ERRORS, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL]
     httpx2 = sys.modules.get("httpx2")
     if httpx2 is not None:
         families += [httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL]
-    return isinstance(error, tuple(families))
+    return tuple(families)
 
 
 def body_of(message: Mapping[str, Any]) -> bytes:

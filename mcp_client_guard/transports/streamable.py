@@ -54,6 +54,7 @@ from mcp_client_guard.core.report import Event
 from mcp_client_guard.stores import Claim
 
 from . import http, retry
+from .answer import Answer
 from .exchange import BodyTooLarge, Exchange
 from .inbox import Inbox, Place
 from .saving import GROUP, Batch, Saving
@@ -320,7 +321,7 @@ class StreamableHttp:
         exchange.begun = True
         self.feed(Begun(exchange.order.stream, exchange.order.connection))
 
-    async def _read(self, exchange: Exchange, answer: http.Answer) -> None:
+    async def _read(self, exchange: Exchange, answer: Answer) -> None:
         order, fields = exchange.order, answer.fields
         session_id = fields.get("mcp-session-id", "").strip() or None
         if not 200 <= answer.status < 300:
@@ -343,7 +344,7 @@ class StreamableHttp:
         exchange.lingering = True
         self.feed(BodyReceived(order.stream, order.connection, parse_json(body) if body.strip() else None))
 
-    async def _read_events(self, exchange: Exchange, answer: http.Answer) -> None:
+    async def _read_events(self, exchange: Exchange, answer: Answer) -> None:
         order = exchange.order
         reader = EventReader(order.stream, order.connection, self.max_event_size)
         async for chunk in answer.chunks():

@@ -25,6 +25,7 @@ from mcp_client_guard.core.actions import AskUpgrade, OpenSocket
 from mcp_client_guard.core.inputs import UNREADABLE, Answered, EventReceived, Input, TooLarge, UpgradeAnswered
 
 from . import http
+from .answer import Answer
 from .exchange import Exchange, SocketEnded
 from .sse import parse_json
 
@@ -117,7 +118,7 @@ class Sockets:
             await socket.close()
 
 
-async def _answered(question: int, answer: http.Answer) -> UpgradeAnswered:
+async def _answered(question: int, answer: Answer) -> UpgradeAnswered:
     body = bytearray()
     async for chunk in answer.chunks():
         body += chunk

@@ -356,11 +356,19 @@ class Peer:
         return self.driver.feed(Refused(self.stream, self.connection, status, body, **rest))
 
     def cut(
-        self, why: str = "cut", *, clean: bool = False, written: bool = True, after: float = 0
+        self,
+        why: str = "cut",
+        *,
+        clean: bool = False,
+        written: bool = True,
+        lasts: bool = False,
+        refused: int | None = None,
+        after: float = 0,
     ) -> list[Action]:
         """The connection is gone: reset, or (clean) ended by its own framing."""
         self.driver.now += after
-        return self.driver.feed(ConnectionLost(self.stream, self.connection, self.driver.now, written, clean, why))
+        lost = ConnectionLost(self.stream, self.connection, self.driver.now, written, clean, why, lasts, refused)
+        return self.driver.feed(lost)
 
     def end(self, after: float = 0) -> list[Action]:
         return self.cut("ended", clean=True, after=after)

@@ -672,6 +672,44 @@ def test_a_notification_that_was_not_written_is_sent_again_and_at_last_reported(
     assert lost.method == "notifications/x"
 
 
+def test_what_cannot_be_sent_at_all_is_not_tried_again(driver: Driver) -> None:
+    """A login that failed, a header that no transport sends: not the network."""
+    call = driver.call()
+    actions = call.cut("no login", written=False, lasts=True)
+    assert not of(actions, Post)
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    actions = peer.cut("no login", written=False, lasts=True)
+    assert not of(actions, Post)
+    assert [lost.why for lost in reports(actions, NotificationLost)] == ["no login"]
+
+
+def test_a_refused_call_whose_login_fails_is_the_servers_word_and_no_ping_tries_to_log_in_again(
+    driver: Driver,
+) -> None:
+    actions = driver.call().cut("no login", written=False, lasts=True, refused=401)
+    (answer,) = delivered(actions)
+    assert answer["error"]["data"] == {
+        "outcome": "not_executed",
+        "by": "server",
+        "reason": "HTTP 401, then no login",
+        "http_status": 401,
+    }
+    assert not of(actions, Post)
+
+
+def test_a_request_that_was_written_is_in_doubt_whatever_ended_it(driver: Driver) -> None:
+    assert in_doubt(driver.call().cut("no login", written=True, lasts=True))
+
+
+def test_an_answer_that_the_server_waits_for_is_tried_again_whatever_ended_it(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    (question,) = delivered(driver.ask(call, 77))
+    posts = of(driver.submit({"jsonrpc": "2.0", "id": question["id"], "result": {}}), Post)
+    assert of(driver.peer(posts[0].stream).cut("no login", written=False, lasts=True), Post)
+
+
 def test_a_notification_that_may_have_arrived_is_not_sent_again(driver: Driver) -> None:
     peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
     actions = peer.cut()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mcp_client_guard.core import calls, ledger, streams, trail, trial
 from mcp_client_guard.core.actions import Get, Save
 from mcp_client_guard.core.event_id import IdScheme, follows
+from mcp_client_guard.core.inputs import ConnectionLost
 from mcp_client_guard.core.model import CursorMoved
 from mcp_client_guard.core.trail import Placement
 from mcp_client_guard.core.trial import PROVEN, Judged
@@ -161,7 +162,9 @@ def _posts_again(cut: Any) -> Any:
         if stream.resumed or stream.trail.cursor is not None:
             cut(self, stream, why, at, clean=clean, **rest)
         else:
-            self._not_written(stream, why)
+            self._not_written(
+                stream, ConnectionLost(stream.number, stream.connection, at, written=False, clean=clean, why=why)
+            )
 
     return bug
 

@@ -14,7 +14,7 @@ import pytest
 
 from mcp_client_guard import Guard, GuardPolicy, InDoubtCall, Reconciler
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
-from mcp_client_guard.testing import FakeServer, Reply, Request
+from mcp_client_guard.testing import FakeServer, Reply, Request, result
 
 from .hosts import LIMIT, Answer, PlainHost
 from .test_reconciling import Cutting, connected
@@ -99,6 +99,169 @@ async def test_a_refused_call_whose_token_cannot_be_had_has_not_run() -> None:
     async with through(client, mcp, GuardPolicy(max_attempts=1)) as (_, host):
         answer = await host.call()
     assert (answer.code, answer.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+
+
+class NoLogin(Exception):
+    """Of no client's family, as those of the SDK's OAuth classes are."""
+
+
+class Login(httpx.Auth):
+    """Fails, in one way or another, before or after what it lets go out."""
+
+    def __init__(self, error: Exception, *, after: bool) -> None:
+        self.error: Exception | None = error
+        self.after = after
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        if self.error is not None and not self.after:
+            raise self.error
+        request.headers["authorization"] = "token" if self.error is None else "old"
+        yield request
+        if self.error is not None:
+            raise self.error
+
+
+class Expiring(Cutting):
+    """Refuses all that comes with an old token, and takes down what it refused."""
+
+    def __init__(self, status: int = 401) -> None:
+        super().__init__(cuts=0)
+        self.status = status
+        self.refused: list[str | None] = []
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        if request.header("authorization") == "old":
+            self.refused.append(request.rpc_method)
+            await reply.status(self.status)
+        else:
+            await super().__call__(request, reply)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_call_whose_login_fails_has_not_run_by_the_servers_word(status: int) -> None:
+    mcp, auth = Expiring(status), Login(NoLogin(), after=True)
+    broken, auth.error = auth.error, None
+    async with through(httpx.AsyncClient(auth=auth), mcp) as (_, host):
+        assert await host.call() == Answer("charged 1")
+        auth.error = broken
+        refused = await host.call(n=2)
+        assert (refused.code, refused.data["by"], refused.data["http_status"]) == (
+            CODE_NOT_EXECUTED,
+            "server",
+            status,
+        )
+        assert mcp.refused == ["tools/call"], "it is not asked to log in for anything else"
+        auth.error = None
+        assert await host.call(n=2) == Answer("charged 2"), "nothing is held against its repeat"
+
+
+TOKEN_TIMEOUT = httpx.ReadTimeout("slow", request=httpx.Request("POST", "http://login.example/token"))
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", [NoLogin(), FileNotFoundError(), TOKEN_TIMEOUT], ids=lambda e: type(e).__name__)
+async def test_what_an_auth_flow_raises_of_its_own_puts_no_call_in_doubt(error: Exception, after: bool) -> None:
+    mcp, auth = Expiring(), Login(error, after=after)
+    auth.error = None
+    async with through(httpx.AsyncClient(auth=auth), mcp, GuardPolicy(max_attempts=1)) as (_, host):
+        assert await host.call() == Answer("charged 1")
+        auth.error = error
+        assert (await host.call(n=2)).code == CODE_NOT_EXECUTED
+        auth.error = None
+        assert await host.call(n=2) == Answer("charged 2")
+
+
+async def test_an_auth_flow_that_fails_after_the_call_ran_leaves_it_in_doubt() -> None:
+    mcp, auth = Cutting(cuts=0), Login(NoLogin(), after=True)
+    broken, auth.error = auth.error, None
+    async with through(httpx.AsyncClient(auth=auth), mcp) as (_, host):
+        auth.error = broken
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
+
+
+async def test_a_hook_that_fails_before_anything_leaves_is_asked_once() -> None:
+    asked: list[str] = []
+
+    async def hook(request: httpx.Request) -> None:
+        if b"tools/call" in request.content:
+            asked.append(request.method)
+            raise NoLogin
+
+    mcp = Cutting(cuts=0)
+    async with through(httpx.AsyncClient(event_hooks={"request": [hook]}), mcp) as (_, host):
+        answer = await host.call()
+    assert (answer.code, answer.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+    assert (len(asked), mcp.ran) == (1, [])
+
+
+class Untold(httpx.AsyncHTTPTransport):
+    """Not httpx's own: what it does beside that is not known, and it tells nothing of it."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.extensions.pop("trace")
+        response = await super().handle_async_request(request)
+        if b"tools/call" in request.content:
+            await response.aread()
+            raise NoLogin
+        return response
+
+
+async def test_of_a_transport_that_is_not_known_to_trace_nothing_is_believed() -> None:
+    mcp = Cutting(cuts=0)
+    async with through(httpx.AsyncClient(transport=Untold()), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
+
+
+# --- what cannot be sent ------------------------------------------------------------------------------------
+
+
+async def test_a_header_that_cannot_be_sent_is_told_by_its_name() -> None:
+    """The line break at the end of a file that holds a token."""
+    mcp = Cutting(cuts=0)
+    client = httpx.AsyncClient()
+    async with through(client, mcp) as (_, host):
+        assert await host.call() == Answer("charged 1")
+        client.headers["authorization"] = "Bearer secret\n"
+        answer = await host.call(n=2)
+        assert (answer.code, answer.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+        assert answer.data["reason"] == "a header cannot be sent (authorization)"
+        client.headers["authorization"] = "Bearer secret"
+        assert await host.call(n=2) == Answer("charged 2")
+
+
+@pytest.mark.parametrize("field", ["x\n", "x\ud800"])
+async def test_a_server_that_names_what_cannot_be_sent_back_puts_no_call_in_doubt(field: str) -> None:
+    """Its protocol version comes back in a header of each request."""
+
+    async def initialize(request: Request, reply: Reply) -> None:
+        told = {"protocolVersion": field, "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+        await reply.json(result(request.rpc_id, told))
+
+    mcp = Cutting(cuts=0, initialize=initialize)
+    for_ever = GuardPolicy(max_attempts=1000)
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server, connected(Guard(server.url, policy=for_ever)) as host:
+            answer = await host.call()
+    assert (answer.code, answer.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+    assert mcp.ran == []
+
+
+async def test_a_token_that_cannot_be_sent_does_not_unsay_what_was() -> None:
+    """The auth flow sends a call a second time, after an answer that was no refusal."""
+
+    class Again(httpx.Auth):
+        def auth_flow(self, request: httpx.Request) -> Any:
+            yield request
+            if b"tools/call" in request.content:
+                request.headers["authorization"] = "token\n"
+                yield request
+
+    mcp = Cutting(cuts=0)
+    async with through(httpx.AsyncClient(auth=Again()), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
 
 
 async def test_a_client_of_one_connection_cannot_carry_a_legacy_session() -> None:

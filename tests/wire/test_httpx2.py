@@ -116,6 +116,26 @@ async def test_a_hook_that_fails_is_an_answer(playing: Playing) -> None:
             assert await host.call(n=3) == Answer("done")
 
 
+async def test_a_login_that_fails_and_a_header_that_cannot_be_sent_put_no_call_in_doubt(playing: Playing) -> None:
+    class Login(httpx2.Auth):
+        fails = False
+
+        def auth_flow(self, request: httpx2.Request) -> Any:
+            response = yield request
+            if response.status_code == 401 and self.fails:
+                raise RuntimeError("no login")
+
+    auth, mcp = Login(), Streams(events(answer()))
+    async with httpx2.AsyncClient(auth=auth) as client:
+        async with playing(mcp, http_client=client) as (_, host):
+            assert await host.call(n=1) == Answer("done")
+            auth.fails, mcp.first = True, refuse(401)
+            assert (await host.call(n=2)).data["http_status"] == 401
+            mcp.first = events(answer())
+            client.headers["x-token"] = "secret\n"
+            assert (await host.call(n=3)).data["reason"] == "a header cannot be sent (x-token)"
+
+
 async def test_a_refusal_of_which_it_makes_an_error_is_still_an_answer(playing: Playing) -> None:
     async def raise_for_status(response: httpx2.Response) -> None:
         response.raise_for_status()

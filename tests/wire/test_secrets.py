@@ -17,6 +17,7 @@ from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
 from mcp_client_guard.transports import http
+from mcp_client_guard.transports.answer import _NOT_SHOWN
 
 from .hosts import (
     LIMIT,
@@ -124,11 +125,11 @@ async def test_an_odd_or_circular_location_is_an_answer(location: str) -> None:
             "https://idp.example:8443/cb/x",
         ),
         ("//user:SECRET@idp.example/cb#SECRET", "//idp.example/cb"),
-        ("user:SECRET@idp.example/cb", http._NOT_SHOWN),
-        ("/x@SECRET", http._NOT_SHOWN),
-        ("https:\\\\user:SECRET", http._NOT_SHOWN),
-        ("https://[SECRET", http._NOT_SHOWN),
-        ("data:SECRET", http._NOT_SHOWN),
+        ("user:SECRET@idp.example/cb", _NOT_SHOWN),
+        ("/x@SECRET", _NOT_SHOWN),
+        ("https:\\\\user:SECRET", _NOT_SHOWN),
+        ("https://[SECRET", _NOT_SHOWN),
+        ("data:SECRET", _NOT_SHOWN),
     ],
 )
 async def test_of_where_a_redirect_led_only_scheme_host_and_path_are_told(location: str, seen: str) -> None:
