@@ -245,7 +245,8 @@ class Connection:
             name = call_keys_here.get().get(salt) if message.get("method") == "tools/call" else None
             if guard._listed and "id" in message:
                 tasks.start_soon(guard._mark_listed)
-            shell.submit(message, headers, name or str(uuid.uuid4()), named=name is not None)
+            call_key = name or str(uuid.uuid4())
+            shell.submit(message, headers, call_key, named=name is not None, resumes=codec.resumes(item))
 
         return send
 

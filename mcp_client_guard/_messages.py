@@ -21,6 +21,8 @@ class Codec:
 
     encode: Callable[[JSON], Any]
     decode: Callable[[Any], tuple[JSON, Mapping[str, str]]]
+    resumes: Callable[[Any], bool] = lambda sent: False
+    """Whether the host goes on with a request that it has made before, from a cursor of its own."""
     is_first_major: bool = False
     """SDK 1.x: `JSONRPCMessage` is a model with a root."""
 
@@ -52,6 +54,9 @@ def sdk_codec() -> Codec:
         stamped = getattr(sent.metadata, "headers", None)
         return body, {k.lower(): v for k, v in stamped.items()} if stamped else _NO_HEADERS
 
+    def resumes(sent: Any) -> bool:
+        return bool(getattr(sent.metadata, "resumption_token", None))
+
     if is_first_major:
         wrap = _validator(root)
 
@@ -62,7 +67,7 @@ def sdk_codec() -> Codec:
         def encode(message: JSON) -> Any:
             return SessionMessage(validate(message))
 
-    return Codec(encode, decode, is_first_major)
+    return Codec(encode, decode, resumes, is_first_major)
 
 
 def _by_shape(types: Any) -> Callable[[JSON], Any]:

@@ -36,6 +36,8 @@ class MessageSubmitted:
     """A UUID, fresh for each request; or the host's own name for it."""
     named: bool = False
     """The call key is the host's own name for this call."""
+    resumes: bool = False
+    """The host goes on with a request that it has made before, from a cursor of its own (`resumption_token`)."""
 
 
 @frozen

@@ -14,6 +14,8 @@ from .report import RepeatJoined, RepeatRefused
 from .rounds import Round, asks_for_input, awaited_key, continuing_key, goes_on_from
 from .shared import Doubt, Named, WentOn
 
+_RESUMED = "the guard resumes calls by itself, and takes no resumption_token of the host's"
+
 
 @define(eq=False, repr=False)
 class Repeats(Outcomes):
@@ -22,7 +24,7 @@ class Repeats(Outcomes):
     def _repeats_another(self, call: Call) -> bool:
         """Whether this call repeats another that may have run; if so, it is answered or joined, not sent."""
         if call.method != "tools/call":
-            return False
+            return self._is_resumed(call)
         call.digest = arguments_digest(call.params)
         if call.is_new:
             return False
@@ -34,7 +36,23 @@ class Repeats(Outcomes):
         went_on = self._went_on(call)
         if went_on is not None and call.stateless and not call.consented:
             return self._goes_along(call, went_on, consent)
-        return self._repeats_alike(call, consent)
+        return self._repeats_alike(call, consent) or self._is_resumed(call)
+
+    def _is_resumed(self, call: Call) -> bool:
+        """Whether the host goes on with a request of before, by a cursor that is worth nothing here.
+
+        To send it would be to make it anew. It gets what becomes of the one in flight, or is in doubt.
+        """
+        resumes = call.sent is not None and call.sent.resumes and call.may_have_side_effects
+        if not resumes or call.consented or self.policy.resend_of(call.tool) == "always":
+            return False
+        alike = self.shared.in_flight(call.digest)
+        if len(alike) == 1:
+            self._join(call, alike[0])
+        else:
+            self._answer(call, self._doubt_answer(call, self._doubt_of(call, _RESUMED)))
+            self.out.append(Report(RepeatRefused(call.tool, call.call_key)))
+        return True
 
     def _repeats_named(self, call: Call, consent: str | None) -> bool:
         """The same name is the same call: it is attached to, and sent only if it never ran."""

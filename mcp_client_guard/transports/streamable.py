@@ -109,9 +109,17 @@ class StreamableHttp:
     def start(self) -> None:
         self.tasks.start_soon(self._timers.run)
 
-    def submit(self, message: JSON, headers: Mapping[str, str], call_key: str, *, named: bool = False) -> None:
+    def submit(
+        self,
+        message: JSON,
+        headers: Mapping[str, str],
+        call_key: str,
+        *,
+        named: bool = False,
+        resumes: bool = False,
+    ) -> None:
         """The host sent a message. Never waits: one that does would hold up an answer, or a cancel, behind it."""
-        self.feed(MessageSubmitted(message, headers, call_key, named))
+        self.feed(MessageSubmitted(message, headers, call_key, named, resumes))
 
     async def close(self) -> None:
         """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""

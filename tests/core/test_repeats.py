@@ -755,3 +755,54 @@ def test_a_name_stands_for_its_doubt_again_where_a_repeat_with_consent_did_not_r
     sent = [post for post in of(one.log, Post) if post.message["method"] == "tools/call"]
     assert not is_sent(plain)
     assert len(sent) == (2 if how == "refused" else 1)
+
+
+# Resumed by the host, with a cursor of its own.
+
+
+def resumed(driver: Driver, method: str = "tools/call", tool: str = "charge", **extra: Any) -> list[Action]:
+    params = {"name": tool, "arguments": {}, **extra} if method == "tools/call" else {}
+    message = {"jsonrpc": "2.0", "id": "resumed", "method": method, "params": params}
+    return driver.feed(MessageSubmitted(message, {}, "key-resumed", resumes=True))
+
+
+def test_a_call_that_the_host_resumes_is_not_made_anew(one: Connection) -> None:
+    actions = resumed(one)
+    assert not of(actions, Post)
+    doubt = doubt_in(actions)
+    assert doubt is not None
+    assert (doubt.call_key, "resumption_token" in doubt.reason) == ("key-resumed", True)
+    assert reports(actions, RepeatRefused) == [RepeatRefused("charge", "key-resumed")]
+
+
+def test_a_call_that_the_host_resumes_gets_the_answer_of_the_one_in_flight(one: Connection) -> None:
+    call = one.call(token=None)
+    assert reports(resumed(one), RepeatJoined) == [RepeatJoined("charge", "key-1-0-2")]
+    call.accept(events=False)
+    told = delivered(call.body(call.result({"content": []})))
+    assert [message["id"] for message in told] == [call.host_id, "resumed"]
+
+
+def test_of_two_alike_in_flight_nobody_knows_which_the_host_resumes(one: Connection) -> None:
+    one.call(token=None), one.call(token=None)
+    assert doubt_in(resumed(one)) is not None
+
+
+def test_a_request_that_may_have_side_effects_and_is_resumed_is_an_error(one: Connection) -> None:
+    (answer,) = delivered(resumed(one, "x/charge"))
+    assert "may or may not have run" in answer["error"]["message"]
+
+
+def test_what_is_harmless_or_may_be_sent_again_is_sent_though_the_host_resumes_it() -> None:
+    driver = Driver(GuardPolicy(resend={"charge": "always"})).opened()
+    assert of(resumed(driver), Post)
+    assert of(resumed(driver, "tools/list"), Post)
+
+
+def test_a_call_in_doubt_that_the_host_resumes_is_sent_by_consent_only(one: Connection) -> None:
+    doubtful(one)
+    doubt = doubt_in(resumed(one))
+    assert doubt is not None
+    assert doubt.call_key == "key-1-0-2"
+    one.process.shared.consent(doubt.call_key)
+    assert of(resumed(one), Post)

@@ -15,7 +15,7 @@ import pytest
 from mcp import ClientSession
 from mcp.client import streamable_http as theirs
 
-from mcp_client_guard import CallSettled, GuardPolicy, Outcome, SQLiteStore
+from mcp_client_guard import CallInDoubt, CallSettled, GuardPolicy, Outcome, RepeatJoined, SQLiteStore
 from mcp_client_guard.adapters import mcp as ours
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, result, tool_result
@@ -28,6 +28,7 @@ from .hosts import (
     Playing,
     Streams,
     answer,
+    by_sdk,
     events,
     note,
     plain_host,
@@ -37,7 +38,9 @@ from .hosts import (
     refuse,
     run_together,
     steps,
+    until,
 )
+from .seeds import resume_call
 
 pytestmark = pytest.mark.anyio
 
@@ -433,6 +436,29 @@ async def test_the_adapter_recovers_a_cut_call_like_any_other() -> None:
 
                     result = await session.call_tool("charge", {}, progress_callback=on_progress)
                     assert result.content[0].text == "done"
+    assert mcp.executed == ["charge"]
+
+
+async def test_a_call_that_the_host_resumes_by_a_token_of_its_own_is_not_made_anew() -> None:
+    released = anyio.Event()
+    mcp = Streams(events(prime("p0"), until(released), answer(id="e1")))
+    got: list[Any] = []
+    async with by_sdk(mcp) as (server, host):
+
+        async def again() -> None:
+            await server.wait_for(lambda request: request.rpc_method == "tools/call")
+            await resume_call(host, "p0", got)
+
+        async def release() -> None:
+            await host.until(lambda: host.of(RepeatJoined))
+            released.set()
+
+        await run_together(host.call, again, release)
+        await resume_call(host, "p0", got)
+        assert [each.content[0].text == "done" for each in got] == [True, False]
+        doubt = CallInDoubt.find(got[1])
+        assert doubt is not None
+        assert "resumption_token" in doubt.reason
     assert mcp.executed == ["charge"]
 
 
