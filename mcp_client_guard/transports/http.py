@@ -236,7 +236,7 @@ class Endpoint:
         url: str | None = None,
         seen: Sent | None = None,
     ) -> AsyncIterator[Answer]:
-        """The streamed answer; redirects are followed within the origin only, and only with the same method.
+        """The streamed answer. Redirects are followed with the same method only, within the origin and to its TLS.
 
         `url`: where to, if not to the endpoint itself; it is a credential. `seen`: takes down what a caller's
         client has sent.
@@ -266,12 +266,13 @@ class Endpoint:
             try:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}
                 answer = Answer(response.status_code, fields, response)
-                target = _same_origin_redirect(answer, method)
+                target = _followed(answer, method)
                 if target is None or hop == _MAX_REDIRECTS:
                     yield answer
                     return
                 seen.any = False  # what a redirect answered has not run
-                request = build(target)
+                # httpx keeps credentials within the origin, and the query; built anew, it would have the client's.
+                request = getattr(response, "next_request", None) or build(target)
             finally:
                 await let_go(response)
 
@@ -311,15 +312,29 @@ def _part(info: Any, name: str) -> Any:
     return info.get(name) if isinstance(info, dict) else None
 
 
-def _same_origin_redirect(answer: Answer, method: str) -> Any | None:
+def _followed(answer: Answer, method: str) -> Any | None:
+    """Where a redirect leads that is followed.
+
+    All that is on a request was meant for one origin, and so is what a redirect may bring: no user of its own.
+    """
     if answer.status not in ((301, 302, 303, 307, 308) if method == "GET" else (307, 308)):
         return None
+    response: Any = answer.response
     try:
-        target = answer.response.url.join(answer.fields["location"])
-        old, new = httpx.URL(str(answer.response.url)), httpx.URL(str(target))
+        following = getattr(response, "next_request", None)
+        target = response.url.join(answer.fields["location"]) if following is None else following.url
+        old, new = httpx.URL(str(response.url)), httpx.URL(str(target))
     except Exception:  # an absent or unparsable Location is a redirect that is not followed, in either family
         return None
-    return target if origin_of(old) == origin_of(new) else None
+    if not _is_within(old, new) or new.userinfo not in (b"", old.userinfo):
+        return None
+    return target
+
+
+def _is_within(old: httpx.URL, new: httpx.URL) -> bool:
+    """Whether it is the same origin; or the same host by TLS, no less safe, and both on their default ports."""
+    is_upgrade = (old.scheme, new.scheme, old.port, new.port) == ("http", "https", None, None)
+    return origin_of(old) == origin_of(new) or (is_upgrade and old.host == new.host)
 
 
 def is_stream_error(error: BaseException) -> bool:

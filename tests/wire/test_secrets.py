@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 from typing import Any
@@ -15,7 +16,7 @@ from mcp_client_guard import CallInDoubt, Guard, GuardPolicy
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
-from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, result, tool_result
 from mcp_client_guard.transports import http
 from mcp_client_guard.transports.answer import _NOT_SHOWN
 
@@ -151,6 +152,74 @@ async def test_a_redirect_of_initialize_to_another_origin_gives_it_nothing() -> 
             }
             assert "error" in await host.request("initialize", params)
         assert other.requests == []
+
+
+REDIRECTS = [
+    ("http://a.example/mcp", "https://a.example/mcp", "https://a.example/mcp"),
+    ("http://a.example/mcp", "https://a.example:443/other", "https://a.example/other"),
+    ("http://a.example:80/mcp", "HTTPS://A.example/mcp", "https://a.example/mcp"),
+    ("http://a.example/mcp", "/mcp/?shard=7", "http://a.example/mcp/?shard=7"),
+    ("http://me:pw@a.example/mcp", "http://a.example/mcp/", "http://a.example/mcp/"),
+    ("http://me:pw@a.example/mcp", "https://a.example/mcp/", "https://a.example/mcp/"),
+    ("http://me:pw@a.example/mcp", "/mcp/", "http://me:pw@a.example/mcp/"),
+    ("http://a.example/mcp", "https://b.example/mcp", None),
+    ("http://a.example/mcp", "https://a.example.evil/mcp", None),
+    ("http://a.example/mcp", "https://a.example:8443/mcp", None),
+    ("http://a.example:8080/mcp", "https://a.example/mcp", None),
+    ("https://a.example/mcp", "http://a.example/mcp", None),
+    ("https://a.example:80/mcp", "http://a.example/mcp", None),
+    ("http://a.example/mcp", "http://evil:pw@a.example/mcp/", None),
+    ("http://a.example/mcp", "https://evil:pw@a.example/mcp", None),
+    ("http://me:pw@a.example/mcp", "http://evil:pw@a.example/mcp/", None),
+]
+
+
+@pytest.mark.parametrize(("url", "location", "reached"), REDIRECTS)
+async def test_credentials_follow_a_redirect_to_the_same_host_only(
+    url: str, location: str, reached: str | None
+) -> None:
+    """Within the origin, or from http to https on the default ports; with the user of the guard's URL alone."""
+    seen: list[httpx.Request] = []
+
+    async def serve(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if len(seen) == 1:
+            return httpx.Response(307, headers={"location": location})
+        return httpx.Response(200, json=result(json.loads(request.content)["id"], {}))
+
+    client = httpx.AsyncClient(
+        transport=httpx.MockTransport(serve), params={"key": "k"}, headers={"authorization": "Basic bWluZQ=="}
+    )
+    async with client, plain_host(url, start=False, http_client=client) as host:
+        answer = await host.request("tools/list")
+    assert [str(request.url) for request in seen[1:]] == ([] if reached is None else [reached])
+    assert ("result" in answer) is (reached is not None)
+    assert len({request.headers["authorization"] for request in seen}) == 1
+
+
+async def test_a_password_in_the_url_is_kept_on_an_absolute_redirect() -> None:
+    """Starlette, and so every server of the SDK's, redirects `/mcp` to `/mcp/` like this."""
+
+    class Absolute(Streams):
+        async def __call__(self, request: Request, reply: Reply) -> None:
+            if request.target == "/mcp":
+                await reply.status(307, location=f"http://{request.header('host')}/mcp/")
+            else:
+                await super().__call__(request, reply)
+
+    async with FakeServer(Absolute(events(answer()))) as server:
+        with anyio.fail_after(LIMIT):
+            async with plain_host(server.url.replace("://", "://user:secret@")) as host:
+                assert await host.call() == Answer("done")
+    assert {request.header("authorization") for request in server.requests} == {"Basic dXNlcjpzZWNyZXQ="}
+
+
+async def test_our_own_client_follows_a_redirect_with_no_user_that_the_server_names() -> None:
+    mcp = Streams(events(answer()))
+    async with plainly(mcp) as (server, host):
+        mcp.first = refuse(307, location=server.url.replace("://", "://evil:pw@") + "/elsewhere")
+        assert (await host.call()).code == CODE_NOT_EXECUTED
+        assert {request.target for request in server.requests} == {"/mcp"}
 
 
 # --- the session ID -----------------------------------------------------------------------------------------
