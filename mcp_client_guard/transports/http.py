@@ -21,7 +21,7 @@ from attrs import define, field
 
 from .answer import Answer, Response
 from .left_over import let_go
-from .pool import ERRORS, IDLE_CONNECTION_SECONDS, PoolClient, tls
+from .pool import ERRORS, IDLE_CONNECTION_SECONDS, PoolClient, keep_alive, tls
 from .unlogged import unlogged
 
 CONNECT_SECONDS = 10.0
@@ -49,7 +49,8 @@ def default_client(url: str, headers: Mapping[str, str]) -> PoolClient | httpx.A
 
     `PoolClient`, unless httpx knows more than that does: proxies, a password in the URL.
     """
-    if not getproxies() and not httpx.URL(url).userinfo:
+    proxies = getproxies().keys() - {"no"}
+    if not proxies and not httpx.URL(url).userinfo:
         return PoolClient(headers)
     limits = httpx.Limits(
         max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE_CONNECTION_SECONDS
@@ -176,7 +177,9 @@ class Sent:
         return False
 
     async def trace(self, name: str, info: Any) -> None:
-        if name.endswith("send_request_headers.started"):
+        if name.endswith("connect_tcp.complete"):
+            keep_alive(_part(info, "return_value"))
+        elif name.endswith("send_request_headers.started"):
             self._is_tunnel = _opens_tunnel(info)
             if not self._is_tunnel:
                 self._begin(info)

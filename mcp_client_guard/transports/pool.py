@@ -10,6 +10,7 @@ import select
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -96,7 +97,7 @@ class PooledResponse:
 
 @define(eq=False, repr=False)
 class PoolClient:
-    """No limit on connections, no timeout but the request's, TCP keepalive on, no proxies."""
+    """No limit on connections, no timeout but the request's, no proxies."""
 
     headers: Mapping[str, str] = field(repr=False)
     _common: dict[bytes, bytes] = field(init=False, repr=False)
@@ -112,7 +113,6 @@ class PoolClient:
             max_connections=None,
             max_keepalive_connections=_IDLE_CONNECTIONS,
             keepalive_expiry=IDLE_CONNECTION_SECONDS,
-            socket_options=_keepalive(),
             network_backend=_Network(),
         )
 
@@ -263,10 +263,16 @@ def tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def _keepalive() -> list[tuple[int, int, int]]:
-    """The kernel finds a dead peer of a silent stream; where it can be told how soon, within two minutes."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
+def keep_alive(stream: Any) -> None:
+    """The kernel finds a dead peer of a silent stream; where it can be told how soon, within two minutes.
+
+    Unless it does so already, at the pace that the caller has chosen.
+    """
+    with suppress(Exception):  # a stream that is no socket's
+        sock = stream.get_extra_info("socket")
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+            return
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

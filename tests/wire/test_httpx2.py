@@ -25,6 +25,7 @@ from .hosts import (
     run_together,
     steps,
 )
+from .test_pool import KEEPALIVE, option_of, refusing
 
 pytestmark = [pytest.mark.anyio, STOPS_READING]
 
@@ -98,6 +99,11 @@ async def test_redirects_are_followed_within_the_origin_only(playing: Playing, f
             mcp.first = refuse(307, location=other.url)
             assert (await host.call()).is_error
         assert other.requests == []
+
+
+async def test_the_kernel_looks_for_dead_peers_on_its_connections() -> None:
+    async with FakeServer(refusing) as server, httpx2.AsyncClient() as client:
+        assert await option_of(client, server.url, ours=False, **KEEPALIVE) == 1
 
 
 async def test_a_hook_that_fails_is_an_answer(playing: Playing) -> None:

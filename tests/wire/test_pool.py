@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
@@ -185,3 +186,50 @@ async def test_proxies_are_left_to_httpx(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     async with http.default_client("http://x/mcp", {}) as proxied:
         assert isinstance(proxied, httpx.AsyncClient)
+
+
+async def test_exceptions_from_proxies_are_no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    async with http.default_client("http://x/mcp", {}) as own:
+        assert isinstance(own, pool.PoolClient)
+
+
+async def option_of(client: Any, url: str, *, ours: bool, level: int, name: int) -> int:
+    """Of the socket by which this client answers a request of the guard's."""
+    async with http.Endpoint(client, url, tells_when_begun=ours).request("POST", {}, b"{}") as answer:
+        sock = answer.response.extensions["network_stream"].get_extra_info("socket")
+        value: int = sock.getsockopt(level, name)
+        return value
+
+
+async def refusing(request: Request, reply: Reply) -> None:
+    await reply.status(404)
+
+
+KEEPALIVE = {"level": socket.SOL_SOCKET, "name": socket.SO_KEEPALIVE}
+
+
+@pytest.mark.parametrize("way", ["straight", "password", "proxy"])
+@pytest.mark.parametrize("whose", ["ours", "the caller's"])
+async def test_the_kernel_looks_for_dead_peers_on_every_connection(
+    whose: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else finds them on a stream of 2026-07-28."""
+    async with FakeServer(refusing) as server:
+        if way == "proxy":
+            monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.port}")
+        url = {
+            "straight": server.url,
+            "password": server.url.replace("://", "://user:secret@"),
+            "proxy": "http://nowhere.example/mcp",
+        }[way]
+        async with http.default_client(url, {}) if whose == "ours" else httpx.AsyncClient() as client:
+            assert await option_of(client, url, ours=whose == "ours", **KEEPALIVE) == 1
+
+
+async def test_a_pace_that_the_caller_has_chosen_is_kept_to() -> None:
+    chosen = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 7)]
+    async with FakeServer(refusing) as server:
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(socket_options=chosen)) as client:
+            pace = {"level": socket.IPPROTO_TCP, "name": socket.TCP_KEEPINTVL}
+            assert await option_of(client, server.url, ours=False, **pace) == 7
