@@ -106,7 +106,8 @@ class Exchange:
     def lost(self, error: BaseException) -> ConnectionLost:
         """It failed. An error that is not of the network's comes again: of a login, a hook."""
         order, sent = self.order, self.sent
-        is_of_network = http.is_stream_error(error)
+        # The refusal of a request of an auth flow's own is not; that of ours is an answer.
+        is_of_network = http.is_stream_error(error) and getattr(error, "response", None) is None
         if not is_of_network:
             logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
         written = self.begun and sent.can_have_left(error)

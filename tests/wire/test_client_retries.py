@@ -137,10 +137,18 @@ class Expiring(Cutting):
             await super().__call__(request, reply)
 
 
+TOKEN_URL = httpx.Request("POST", "http://login.example/token")
+TOKEN_REFUSED = httpx.HTTPStatusError("refused", request=TOKEN_URL, response=httpx.Response(400))
+TOKEN_TIMEOUT = httpx.ReadTimeout("slow", request=TOKEN_URL)
+
+
+@pytest.mark.parametrize("broken", [NoLogin(), TOKEN_REFUSED], ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_refused_call_whose_login_fails_has_not_run_by_the_servers_word(status: int) -> None:
-    mcp, auth = Expiring(status), Login(NoLogin(), after=True)
-    broken, auth.error = auth.error, None
+async def test_a_refused_call_whose_login_fails_has_not_run_by_the_servers_word(
+    status: int, broken: Exception
+) -> None:
+    mcp, auth = Expiring(status), Login(broken, after=True)
+    auth.error = None
     async with through(httpx.AsyncClient(auth=auth), mcp) as (_, host):
         assert await host.call() == Answer("charged 1")
         auth.error = broken
@@ -153,9 +161,6 @@ async def test_a_refused_call_whose_login_fails_has_not_run_by_the_servers_word(
         assert mcp.refused == ["tools/call"], "it is not asked to log in for anything else"
         auth.error = None
         assert await host.call(n=2) == Answer("charged 2"), "nothing is held against its repeat"
-
-
-TOKEN_TIMEOUT = httpx.ReadTimeout("slow", request=httpx.Request("POST", "http://login.example/token"))
 
 
 @pytest.mark.parametrize("after", [False, True])
