@@ -143,7 +143,7 @@ class Streams(Upgrading):
             self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
             self._note_lost(stream, told)
-        elif stream.kind is StreamKind.CALL and not stream.resumed and not told.written:
+        elif stream.kind is StreamKind.CALL and not (stream.resumed or stream.answered or told.written):
             self._not_written(stream, told)
         else:
             self._cut(stream, told.why, told.at, clean=told.clean)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -33,6 +35,7 @@ _MOST_WORDS = 200
 _UNAUTHORIZED = frozenset({401, 403})
 _UNSENDABLE = re.compile(rb"[\0\n\r\v\f]|^[ \t]|[ \t]$")
 _NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
+_NO_CONNECTION = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
 
 
 class HttpClient(Protocol):
@@ -117,6 +120,16 @@ def can_have_written(error: BaseException) -> bool:
     return type(error).__name__ not in _NOT_WRITTEN
 
 
+def _could_not_connect(error: BaseException | None) -> bool:
+    """Whether it comes of an error that says so whoever raises it: the system's, or httpcore's own."""
+    for _ in range(_DEEPEST_CAUSE):
+        is_core_s = type(error).__module__.partition(".")[0] in ("httpcore", "httpcore2")
+        if isinstance(error, _NO_CONNECTION) or (is_core_s and type(error).__name__ in _NOT_WRITTEN):
+            return True
+        error = getattr(error, "__cause__", None)
+    return False
+
+
 def why_lost(error: BaseException) -> str:
     """The kind of the error; where connecting failed, its words as well: no certificate, no such name.
 
@@ -167,6 +180,8 @@ class Sent:
         """
         if self.any or self.is_ours or self.unsendable is not None:
             return self.any
+        if not (self.is_traced or _could_not_connect(error)):
+            return True  # to that transport any loss may be one of connecting (httpx-aiohttp: ConnectTimeout)
         return can_have_written(error) and not (self.is_traced and self._is_of_another(error))
 
     def _is_of_another(self, error: BaseException) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from mcp_client_guard import Guard, GuardPolicy, InDoubtCall, Reconciler
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
-from mcp_client_guard.testing import FakeServer, Reply, Request, result
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, notification, result
 
 from .hosts import LIMIT, Answer, PlainHost
 from .test_reconciling import Cutting, connected
@@ -40,6 +40,35 @@ class Elsewhere(httpx.AsyncHTTPTransport):
             return await super().handle_async_request(request)
         except httpx.ReadError:
             raise httpx.ConnectError("the other one is down") from None
+
+
+class Untraced(httpx.AsyncHTTPTransport):
+    """Tells nothing of what it sends; to it each loss is a connection that took too long, as to httpx-aiohttp."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        del request.extensions["trace"]
+        try:
+            response = await super().handle_async_request(request)
+        except httpx.TransportError as error:
+            raise httpx.ConnectTimeout("lost") from error
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        response.stream = Lost(response.stream)
+        return response
+
+
+class Lost(httpx.AsyncByteStream):
+    def __init__(self, body: httpx.AsyncByteStream) -> None:
+        self.body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self.body:
+                yield chunk
+        except httpx.TransportError as error:
+            raise httpx.ConnectTimeout("lost") from error
+
+    async def aclose(self) -> None:
+        await self.body.aclose()
 
 
 class TokenLater(httpx.Auth):
@@ -78,13 +107,44 @@ async def through(
                 yield guard, host
 
 
-@pytest.mark.parametrize("transport", [FailOver, Elsewhere])
+@pytest.mark.parametrize("transport", [FailOver, Elsewhere, Untraced])
 async def test_a_call_that_was_read_runs_once_and_is_in_doubt(transport: Callable[[], Any]) -> None:
     mcp = Cutting()
     async with through(httpx.AsyncClient(transport=transport()), mcp) as (_, host):
         answer = await host.call()
     assert answer.doubt is not None
     assert len(mcp.ran) == 1
+
+
+@pytest.mark.parametrize("transport", [Untraced, httpx.AsyncHTTPTransport])
+async def test_a_call_whose_answer_has_begun_was_read_whatever_ends_it(transport: Callable[[], Any]) -> None:
+    class Begins(Cutting):
+        async def call(self, request: Request, reply: Reply) -> None:
+            self.ran.append(request.rpc_id)
+            await reply.open_sse()
+            await reply.event(notification("notifications/message", level="info", data="charging"))
+            await reply.end(How.RST)
+
+    mcp = Begins()
+    async with through(httpx.AsyncClient(transport=transport()), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
+
+
+async def test_a_connection_that_is_refused_is_tried_again_whoever_says_so() -> None:
+    class Refused(Untraced):
+        tried = 0
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            self.tried += b"tools/call" in request.content
+            if self.tried == 1:
+                self.tried += 1
+                raise httpx.ConnectTimeout("no") from ConnectionRefusedError()
+            return await super().handle_async_request(request)
+
+    mcp = Cutting(cuts=0)
+    async with through(httpx.AsyncClient(transport=Refused()), mcp) as (_, host):
+        assert await host.call() == Answer("charged 1")
 
 
 async def test_an_auth_flow_sends_a_request_again_that_was_refused() -> None:
