@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from asyncio import CancelledError
 from collections.abc import Mapping
+from traceback import format_exception
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-from attrs import fields, frozen
+from attrs import define, fields, frozen
 
 from mcp_client_guard import CallInDoubt, Event, Guard, GuardError, GuardPolicy, MemoryStore, SQLiteStore
 from mcp_client_guard._connection import Connection
 from mcp_client_guard.core.model import JSON
 
 from ._exits import EXIT_CODES, Exit
+from ._output import encoding, note, show
 from ._plain_host import PlainHost, Refused, host_codec
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\v\f\0]*?)[ \t]*")
@@ -83,29 +84,37 @@ def run(options: argparse.Namespace) -> Exit:
         return _fail(Failed(Exit.USAGE, "--key names a connection in a store: give --store, too"))
     progress = Progress()
     try:
-        answer = anyio.run(_called, options, progress)
-    except Failed as failed:
-        return _fail(failed)
-    except GuardError as error:
-        return _fail(Failed(Exit.NOT_EXECUTED, f"not executed: {type(error).__name__}: {error}"))
-    except (KeyboardInterrupt, CancelledError):  # the latter with Python 3.10: anyio's own runner
-        return _fail(_interrupted(progress))
-    return _tell(answer)
+        anyio.run(_called, options, progress)
+    except (Exception, KeyboardInterrupt, CancelledError) as error:  # the last: anyio's own runner on Python 3.10
+        if progress.answer is None:
+            return _fail(_why(error, progress))
+        note(f"mcp-guard call: after the answer: {type(error).__name__}: {error}")
+    assert progress.answer is not None
+    return _tell(progress.answer)
 
 
+@define
 class Progress:
-    """How far the call has come, for a person who interrupts it."""
+    """How far the call has come, whatever then comes in between."""
 
-    called = False
+    called: bool = False
+    answer: JSON | None = None
 
 
-def _interrupted(progress: Progress) -> Failed:
+def _why(error: BaseException, progress: Progress) -> Failed:
+    """There is no answer."""
+    if isinstance(error, Failed):
+        return error
+    interrupted = isinstance(error, KeyboardInterrupt | CancelledError)
+    if not interrupted and not isinstance(error, GuardError):
+        note("".join(format_exception(error)))
+    what = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
     if progress.called:
-        return Failed(Exit.IN_DOUBT, "interrupted: the call may or may not have run")
-    return Failed(Exit.NOT_EXECUTED, "interrupted before the call was sent")
+        return Failed(Exit.IN_DOUBT, f"{what}: the call may or may not have run")
+    return Failed(Exit.NOT_EXECUTED, f"not executed: {what}")
 
 
-async def _called(options: argparse.Namespace, progress: Progress) -> JSON:
+async def _called(options: argparse.Namespace, progress: Progress) -> None:
     guard = Guard(
         options.url,
         store=SQLiteStore(options.store) if options.store is not None else MemoryStore(),
@@ -126,7 +135,7 @@ async def _called(options: argparse.Namespace, progress: Progress) -> JSON:
         except Refused as refused:
             raise Failed(Exit.NOT_EXECUTED, f"not executed: no session: {refused}") from None
         progress.called = True
-        return await host.call(options.tool, options.arguments)
+        progress.answer = await host.call(options.tool, options.arguments)
 
 
 async def _hint(url: str) -> str:
@@ -143,11 +152,15 @@ async def _hint(url: str) -> str:
 
 
 def _tell(answer: JSON) -> Exit:
+    """The exit code is about the call, whether or not its result can be written."""
     if "error" in answer:
         error = answer["error"]
         return _fail(Failed(Exit.NOT_EXECUTED, f"error {error.get('code')}: {error.get('message')}"))
     result = answer["result"]
-    print(json.dumps(result, indent=2, ensure_ascii=False))
+    try:
+        show(_as_json(result))
+    except Exception as error:
+        note(f"mcp-guard call: the result could not be written: {type(error).__name__}: {error}")
     if doubt := CallInDoubt.find(result):
         return _fail(Failed(Exit.IN_DOUBT, f"in doubt: {doubt}"))
     if result.get("resultType", "complete") != "complete":
@@ -155,15 +168,25 @@ def _tell(answer: JSON) -> Exit:
     return Exit.TOOL_ERROR if result.get("isError") else Exit.OK
 
 
+def _as_json(result: JSON) -> str:
+    """For people, where standard output has the characters: nothing has half of a surrogate pair."""
+    text = json.dumps(result, indent=2, ensure_ascii=False)
+    try:
+        text.encode(encoding())
+    except UnicodeEncodeError:
+        return json.dumps(result, indent=2)
+    return text
+
+
 def _fail(failed: Failed) -> Exit:
-    print(f"mcp-guard call: {failed.text}", file=sys.stderr)
+    note(f"mcp-guard call: {failed.text}")
     return failed.exit
 
 
 def _show_event(event: Event) -> None:
     # What is kept out of the repr is the user's data.
     shown = {f.name: getattr(event, f.name) for f in fields(type(event)) if f.repr}
-    print(" ".join([type(event).__name__, *(f"{k}={_shown(v)}" for k, v in shown.items())]), file=sys.stderr)
+    note(" ".join([type(event).__name__, *(f"{k}={_shown(v)}" for k, v in shown.items())]))
 
 
 def _shown(value: Any) -> str:
@@ -172,7 +195,7 @@ def _shown(value: Any) -> str:
 
 
 def _show_notification(message: JSON) -> None:
-    print(f"{message['method']} {json.dumps(message.get('params', {}), ensure_ascii=False)}", file=sys.stderr)
+    note(f"{message['method']} {json.dumps(message.get('params', {}), ensure_ascii=False)}")
 
 
 def _url(text: str) -> str:
@@ -190,7 +213,7 @@ def _url(text: str) -> str:
 def _arguments(text: str) -> Mapping[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"a JSON object is wanted, not {text!r}")

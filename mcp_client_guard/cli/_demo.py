@@ -17,6 +17,7 @@ from ._demo_host import PATIENCE, WITNESS_TIMEOUT, Account, load_sdk, play, sdk_
 from ._demo_report import Finding, Pair, Report
 from ._exits import Exit
 from ._incidents import INCIDENTS
+from ._output import note, show
 
 SIDES = ("sdk", "guard")
 _MAX_LINE = 1024 * 1024
@@ -32,18 +33,18 @@ def run(*, as_json: bool) -> Exit:
     version = sdk_version()
     if version is None:
         return _fail("it compares with the MCP SDK: pip install 'mcp-client-guard[mcp]'")
-    if not as_json:
-        print(_heading(version), flush=True)
     try:
+        if not as_json:
+            show(_heading(version))
         report = anyio.run(_played, version)
-    except (ServerFailed, ImportError) as error:
+        show(json.dumps(report.as_json(), indent=2) if as_json else report.as_text())
+    except (ServerFailed, ImportError, OSError) as error:
         return _fail(str(error))
-    print(json.dumps(report.as_json(), indent=2) if as_json else report.as_text())
     return Exit.OK if report.all_honest else Exit.TOOL_ERROR
 
 
 def _fail(why: str) -> Exit:
-    print(f"mcp-guard demo: {why}", file=sys.stderr)
+    note(f"mcp-guard demo: {why}")
     return Exit.NOT_EXECUTED
 
 

@@ -24,11 +24,13 @@ exit codes:
   2  the command was called wrongly
   3  in doubt: the call may or may not have run; do not repeat it without checking
   4  not executed, or another error; standard error says which
+They are about the call, whether or not its result could be written; where not, standard error says so.
 """
 
 LEDGER_EXIT_CODES = """\
 exit codes:
   0  done, whatever became of the calls
   2  the command was called wrongly
-  4  the store cannot be read, its key is in use, or no such call is in it; standard error says which
+  4  the store cannot be read, its key is in use, no such call is in it, or the output cannot be
+     written; standard error says which
 """

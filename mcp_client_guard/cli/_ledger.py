@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from sys import maxsize
@@ -16,6 +14,7 @@ from mcp_client_guard import Outcome, SQLiteStore, StoreError
 from mcp_client_guard.stores import StoredCall, StoredSession
 
 from ._exits import LEDGER_EXIT_CODES, Exit
+from ._output import note, show
 from ._rows import call_as_json, calls_as_table, session_as_json, sessions_as_table
 
 _CALLS = """\
@@ -77,12 +76,9 @@ def _run(
 ) -> Exit:
     try:
         return anyio.run(carry_out, options)
-    except StoreError as error:
-        print(f"mcp-guard {command}: {type(error).__name__}: {error}", file=sys.stderr)
+    except (StoreError, OSError) as error:
+        note(f"mcp-guard {command}: {type(error).__name__}: {error}")
         return Exit.NOT_EXECUTED
-    except BrokenPipeError:  # `| head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is flushed to the pipe at exit
-        return Exit.OK
 
 
 async def _show_calls(options: argparse.Namespace) -> Exit:
@@ -96,10 +92,10 @@ async def _show_calls(options: argparse.Namespace) -> Exit:
             "without_outcome": count[None],
             "calls": [call_as_json(call) for call in shown],
         }
-        print(json.dumps(found, indent=2))
+        show(json.dumps(found, indent=2))
         return Exit.OK
     cancelled, open_tasks = sum(map(_may_have_run, calls)), sum(call.task_open for call in calls)
-    print(_summary(count, cancelled, open_tasks))
+    show(_summary(count, cancelled, open_tasks))
     _print_table(calls_as_table(shown))
     return Exit.OK
 
@@ -133,9 +129,9 @@ def _number(number: int, thing: str) -> str:
 async def _show_sessions(options: argparse.Namespace) -> Exit:
     sessions = await SQLiteStore(options.db).sessions(options.key)
     if options.json:
-        print(json.dumps({"sessions": [session_as_json(session) for session in sessions]}, indent=2))
+        show(json.dumps({"sessions": [session_as_json(session) for session in sessions]}, indent=2))
         return Exit.OK
-    print(_sessions_summary(sessions))
+    show(_sessions_summary(sessions))
     _print_table(sessions_as_table(sessions))
     return Exit.OK
 
@@ -151,7 +147,7 @@ def _print_table(table: Sequence[Sequence[str]]) -> None:
         return
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 async def _forget(options: argparse.Namespace) -> Exit:
@@ -170,10 +166,10 @@ async def _forget(options: argparse.Namespace) -> Exit:
         removed = await claim.forget(options.call_key)
     finally:
         await claim.release()
-    print(f"forgotten: {_number(removed, 'row')} of call key {options.call_key!r} under key {keys[0]!r}")
+    show(f"forgotten: {_number(removed, 'row')} of call key {options.call_key!r} under key {keys[0]!r}")
     return Exit.OK
 
 
 def _not_forgotten(why: str, exit: Exit) -> Exit:
-    print(f"mcp-guard calls: nothing was forgotten: {why}", file=sys.stderr)
+    note(f"mcp-guard calls: nothing was forgotten: {why}")
     return exit

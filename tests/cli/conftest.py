@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
@@ -23,17 +24,36 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def guard_command(*arguments: str) -> Ran:
-    """`mcp-guard` with these arguments."""
+async def guard_command(
+    *arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE, **env: str
+) -> Ran:
+    """`mcp-guard` with these arguments. What goes elsewhere than to a pipe of ours reads as nothing."""
     with anyio.fail_after(60):
         done = await anyio.run_process(
             [sys.executable, "-m", "mcp_client_guard.cli", *arguments],
             check=False,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, **env},
         )
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return Ran(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
+
+
+@pytest.fixture
+def left_pipe() -> Iterator[int]:
+    """A pipe whose reader has left, as `| head` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@pytest.fixture
+def full() -> Iterator[int]:
+    """A disk without any room."""
+    with open("/dev/full", "wb") as device:
+        yield device.fileno()
 
 
 @pytest.fixture

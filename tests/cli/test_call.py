@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from mcp_client_guard import CallInDoubt, CallSettled, Outcome, SQLiteStore
+from mcp_client_guard._connection import Connection
 from mcp_client_guard.cli import main
 from mcp_client_guard.cli._call import _show_event
+from mcp_client_guard.cli._plain_host import PlainHost
 from mcp_client_guard.testing import (
     FakeServer,
+    Handler,
     How,
     Reply,
     Request,
@@ -227,9 +231,104 @@ async def test_a_file_that_is_no_store_is_refused_and_left_alone(mcp_guard: Comm
     assert server.requests == []
 
 
+# The exit code is about the call, whatever becomes of the command.
+
+
+def answering(text: str) -> Handler:
+    async def answer(request: Request, reply: Reply) -> None:
+        await reply.json(tool_result(request.rpc_id, text))
+
+    return answer
+
+
+async def tell_first(request: Request, reply: Reply) -> None:
+    await reply.open_sse()
+    await reply.event(notification("notifications/message", level="info", data="hello"))
+    await reply.event(tool_result(request.rpc_id, "42"))
+    await reply.finish()
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"), [("cut in two: \ud83d", "utf-8"), ("5 € → 😀", "latin-1"), ("añadido 😀", "ascii")]
+)
+async def test_a_result_that_standard_output_has_no_characters_for_is_escaped(
+    mcp_guard: Command, text: str, encoding: str
+) -> None:
+    async with FakeServer(ScriptedMcp(call=answering(text))) as server:
+        ran = await mcp_guard("call", server.url, "charge", PYTHONIOENCODING=encoding)
+    assert (ran.code, json.loads(ran.out)["content"][0]["text"]) == (0, text)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_nobody_needs_to_read_the_result(mcp_guard: Command, left_pipe: int, unbuffered: str) -> None:
+    async with FakeServer(ScriptedMcp()) as server:
+        ran = await mcp_guard("call", server.url, "add", stdout=left_pipe, PYTHONUNBUFFERED=unbuffered)
+    assert ran.code == 0
+    assert ran.err.splitlines()[-1].startswith("CallSettled")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_a_result_that_cannot_be_written_is_said_to_be_lost(
+    mcp_guard: Command, full: int, unbuffered: str
+) -> None:
+    async with FakeServer(ScriptedMcp()) as server:
+        ran = await mcp_guard("call", server.url, "add", stdout=full, PYTHONUNBUFFERED=unbuffered)
+    assert ran.code == 0
+    assert ran.err.splitlines()[-1].startswith("mcp-guard call: the result could not be written: OSError")
+
+
+@pytest.mark.parametrize(("call", "code"), [(tell_first, 0), (answer_error, 4), (drop, 3)])
+async def test_nobody_needs_to_read_standard_error(
+    mcp_guard: Command, left_pipe: int, call: Handler, code: int
+) -> None:
+    async with FakeServer(ScriptedMcp(call=call)) as server:
+        ran = await mcp_guard("call", server.url, "add", stderr=left_pipe)
+    assert (ran.code, bool(ran.out)) == (code, code != 4)
+
+
+async def broken(*_: Any, **__: Any) -> None:
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "said"),
+    [
+        ("open", 4, "not executed: ZeroDivisionError: a bug"),
+        ("call", 3, "ZeroDivisionError: a bug: the call may or may not have run"),
+    ],
+)
+async def test_a_bug_of_the_command_is_no_word_of_the_tool(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], where: str, code: int, said: str
+) -> None:
+    monkeypatch.setattr(PlainHost, where, broken)
+    async with FakeServer(ScriptedMcp()) as server:
+        assert await anyio.to_thread.run_sync(main, ["call", server.url, "charge"]) == code
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1] == f"mcp-guard call: {said}"
+    assert "Traceback" in told, "so that it can be reported"
+
+
+async def test_an_answer_is_told_whatever_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave = Connection.__aexit__
+
+    async def leave_badly(*arguments: Any) -> None:
+        await leave(*arguments)
+        await broken()
+
+    monkeypatch.setattr(Connection, "__aexit__", leave_badly)
+    async with FakeServer(ScriptedMcp()) as server:
+        assert await anyio.to_thread.run_sync(main, ["call", server.url, "charge"]) == 0
+    ran = capsys.readouterr()
+    assert json.loads(ran.out)["content"]
+    assert ran.err.splitlines()[-1] == "mcp-guard call: after the answer: ZeroDivisionError: a bug"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        pytest.param(["http://host/mcp", "add", "[" * 100_000], "not JSON", id="too deep"),
         (["ftp://example.com", "add"], "not an http(s) URL"),
         (["http://", "add"], "not an http(s) URL"),
         (["http://host:bad/mcp", "add"], "not an http(s) URL"),

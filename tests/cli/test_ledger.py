@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -20,7 +17,7 @@ from mcp_client_guard.core.model import CallNamed, CallRepeated, SessionEnded, f
 from mcp_client_guard.stores.sqlite import SQLiteClaim
 from tests.stores.records import SECRET, TASK, moved, opened, replied, sent, settled, task
 
-from .conftest import Ran
+from .conftest import Ran, guard_command
 
 pytestmark = pytest.mark.anyio
 
@@ -268,14 +265,27 @@ async def test_a_file_that_is_no_store_is_exit_4_and_left_alone(
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_reader_that_leaves_early_is_no_error(path: Path) -> None:
-    anyio.run(used, path)
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, "-m", "mcp_client_guard.cli", "calls", str(path)]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_a_reader_that_leaves_early_is_no_error(path: Path, left_pipe: int, unbuffered: str) -> None:
+    await used(path)
+    ran = await guard_command("calls", str(path), stdout=left_pipe, PYTHONUNBUFFERED=unbuffered)
+    assert (ran.code, ran.err) == (0, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_what_cannot_be_written_is_exit_4(path: Path, full: int, unbuffered: str) -> None:
+    await used(path)
+    ran = await guard_command("calls", str(path), stdout=full, PYTHONUNBUFFERED=unbuffered)
+    assert (ran.code, ran.err) == (4, "mcp-guard calls: OSError: [Errno 28] No space left on device\n")
+
+
+async def test_a_name_that_standard_output_has_no_characters_for_is_escaped(path: Path) -> None:
+    claim = await claimed(path)
+    await claim.write(1, [opened(1), sent(1, call_key="año"), settled(1, Outcome.IN_DOUBT, "stream lost")])
+    await claim.release()
+    ran = await guard_command("calls", str(path), PYTHONIOENCODING="ascii")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.split()[-1] == r"a\xf1o"
 
 
 @pytest.mark.parametrize(

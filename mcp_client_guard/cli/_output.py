@@ -1,0 +1,35 @@
+"""The two outputs of a command: either may be cut off (`| head`), closed, full, or lack characters."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def encoding() -> str:
+    """What standard output can take."""
+    return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+
+def show(text: str) -> None:
+    """Print on standard output, with escapes for what its encoding lacks; nobody needs to read to the end.
+
+    Raises:
+        OSError: it could not be written, though its reader has not left.
+    """
+    try:
+        print(text.encode(encoding(), "backslashreplace").decode(encoding()), flush=True)
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is flushed there at exit
+        if not isinstance(error, BrokenPipeError):
+            raise
+
+
+def note(text: str) -> None:
+    """Print on standard error. That nobody can be told of something changes nothing."""
+    if sys.stderr is None:  # closed by the caller: `print` would take standard output in its place
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is flushed there at exit
