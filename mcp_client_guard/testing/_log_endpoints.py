@@ -82,10 +82,10 @@ class Streamable:
         if told is not None:
             await self._tell(told, reply)
             return
-        match session.resume(cursor):
+        answer = session.resume(cursor)
+        self._server.note_race(cursor, answer)
+        match answer:
             case Replay() as replay:
-                if replay.drain_race:
-                    self._server.drain_races.append(cursor)
                 reader = session.subscribe(replay.stream, replay.after)
                 self._server.note_resume(replay)
                 await self._follow(session, reader, reply, resumed=True)
@@ -93,8 +93,6 @@ class Streamable:
                 await self._refuse_resume(session, refusal, reply)
 
     async def _refuse_resume(self, session: Session, refusal: Refusal, reply: Reply) -> None:
-        if refusal.reason is Reason.DRAIN_RACE:
-            self._server.drain_races.append(refusal.event_id)
         if self._server.refuse_by_status:
             await refuse(reply, 409, refusal.reason.value, code="resume_gap", reason=refusal.reason.name.lower())
             self._server.note_resume(refusal)

@@ -15,13 +15,22 @@ from __future__ import annotations
 import re
 from collections import deque
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from attrs import define, field, frozen
 
+_NAME = r"[^/\s]+"
+_GENERATION = r"[^:/\s]+"
 _EVENT_ID = re.compile(
-    r"(?P<generation>\w+):(?P<log>[^/]+)/(?P<stream>[^/]+)/(?:[0-9]{1,9}\.)?(?P<number>[0-9]{1,18})"
+    rf"(?P<generation>{_GENERATION}):(?P<log>{_NAME})/(?P<stream>{_NAME})/(?:[0-9]{{1,9}}\.)?(?P<number>[0-9]{{1,18}})"
 )
+
+
+def _check(name: str, pattern: str = _NAME) -> None:
+    """It goes into event IDs, and is to be read back out of them."""
+    if not re.fullmatch(pattern, name) or not name.isprintable():
+        raise ValueError(f"{name!r} cannot stand in an event ID")
 
 
 class Reason(Enum):
@@ -79,12 +88,17 @@ class EventLog:
     Args:
         name: what no other log has, of this process or any other. Not the session ID, which is a credential.
         generation: `http` for streamable HTTP, `sse` for the legacy transport; goes into every ID.
-        retained: how many events are kept, of all streams together; older ones are trimmed.
+        retained: how many events are kept, of all streams together; older ones are trimmed, save the newest of
+            each stream that goes on: whatever the others carry, a quiet stream can be resumed from its end.
         refuse_drain_race: refuse a cursor that is in a drain race; by default its event is sent again.
+
+    Raises:
+        ValueError: a name (also of a stream) that cannot be read back out of an ID: empty, or with a `/` or space
+            in it; a generation with a `:`.
     """
 
-    name: str
-    generation: str = "http"
+    name: str = field(validator=lambda _, __, name: _check(name))
+    generation: str = field(default="http", validator=lambda _, __, name: _check(name, _GENERATION))
     retained: int = 1000
     refuse_drain_race: bool = False
     _held: deque[Entry] = field(factory=deque)
@@ -97,12 +111,12 @@ class EventLog:
 
     def append(self, stream: str, message: Any = None) -> Entry:
         """Write the next event of a stream; None for a priming event. The oldest of the log may be trimmed."""
+        _check(stream)
         number = self.head(stream) + 1
         entry = Entry(stream, number, self.event_id(stream, number), message)
         self._heads[stream] = number
         self._held.append(entry)
-        while len(self._held) > self.retained:
-            self._held.popleft()
+        self._trim()
         return entry
 
     def event_id(self, stream: str, number: int) -> str:
@@ -138,7 +152,7 @@ class EventLog:
 
     def is_finished(self, stream: str) -> bool:
         """Whether nothing more will be appended."""
-        return stream in self._finished | self._superseded
+        return stream in self._finished or stream in self._superseded
 
     def supersede(self, stream: str) -> None:
         """A newer stream has taken its place: its cursors are dead."""
@@ -160,7 +174,7 @@ class EventLog:
 
         A cursor that names the last event which was sent is the mark of the drain race: the client may name it
         although it was cut before the event was taken. An event that carries a message is then sent again
-        (at least once; a client knows it by its ID), unless `refuse_drain_race`.
+        (at least once; a client knows it by its ID), unless `refuse_drain_race`, or it is no longer held.
 
         Args:
             stream: the stream that is to be resumed, where the request names it by other means than the cursor.
@@ -192,19 +206,29 @@ class EventLog:
     def _continue(self, stream: str, number: int, event_id: str) -> Replay | Refusal:
         if stream in self._superseded:
             return Refusal(Reason.SUPERSEDED, event_id)
-        held = self.held(stream)
-        own = next((e for e in held if e.number == number), None)
-        if own is None:
-            return Refusal(Reason.TRIMMED if not held or held[0].number > number else Reason.HOLE, event_id)
-        entries = self.after(stream, number)
+        held, entries = self.held(stream), self.after(stream, number)
         if entries is None:
-            return Refusal(Reason.HOLE, event_id)
-        race = number == self.last_sent(stream) and own.message is not None
+            trimmed = not held or held[0].number > number + 1
+            return Refusal(Reason.TRIMMED if trimmed else Reason.HOLE, event_id)
+        own = next((e for e in held if e.number == number), None)
+        race = number == self.last_sent(stream) and (own is None or own.message is not None)
         if not race:
             return Replay(stream, number, entries)
-        if self.refuse_drain_race:
+        if own is None or self.refuse_drain_race:
             return Refusal(Reason.DRAIN_RACE, event_id)
         return Replay(stream, number - 1, (own, *entries), drain_race=True)
+
+    def _trim(self) -> None:
+        """The newest `retained` stay; of what is older the ends of streams that go on."""
+        older = max(len(self._held) - self.retained, 0)
+        ends = [entry for entry in islice(self._held, older) if self._is_the_end(entry)]
+        for _ in range(older):
+            self._held.popleft()
+        self._held.extendleft(reversed(ends))
+
+    def _is_the_end(self, entry: Entry) -> bool:
+        """The newest event of a stream that goes on."""
+        return entry.number == self.head(entry.stream) and not self.is_finished(entry.stream)
 
     def _branch_of(self, stream: str, number: int) -> int:
         """The newest branch that begins before this number. Later forks further back make earlier ones void."""

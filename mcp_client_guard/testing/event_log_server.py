@@ -22,7 +22,7 @@ import anyio
 from ._http1 import Request
 from ._log_endpoints import Legacy, Streamable
 from ._work import Execution, Work
-from .event_log import Refusal, Replay
+from .event_log import Reason, Refusal, Replay
 from .fake_server import FakeServer, Reply
 from .lies import BridgingStore, Lie, Told
 from .sessions import Session, SessionStore
@@ -64,7 +64,7 @@ class EventLogServer:
         """Whether `sse_url` is an endpoint of streamable HTTP, too, and no longer one of the legacy transport."""
         self.work = Work()
         self.resumes: list[Replay | Refusal | Told] = []
-        """What every resume was answered with, once that is written (a replay: once it has begun)."""
+        """What every resume (or refused upgrade) was answered with, once that is written (a replay: begun)."""
         self.drain_races: list[str] = []
         """Every cursor that was the ID of the last event sent."""
         self.cursors_on_posts: list[str] = []
@@ -94,13 +94,18 @@ class EventLogServer:
 
     @property
     def refused(self) -> list[Refusal]:
-        """Every cursor that was not honoured."""
+        """Every cursor that was not honoured, of an upgrade, too."""
         return [answer for answer in self.resumes if isinstance(answer, Refusal)]
 
     def note_resume(self, answer: Replay | Refusal | Told) -> None:
         """Write down what a resume was answered with."""
         self.resumes.append(answer)
         self.http.note_change()
+
+    def note_race(self, cursor: str, answer: Replay | Refusal) -> None:
+        """Write the cursor down if it was the ID of the last event sent."""
+        if answer.drain_race if isinstance(answer, Replay) else answer.reason is Reason.DRAIN_RACE:
+            self.drain_races.append(cursor)
 
     async def __aenter__(self) -> EventLogServer:
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())

@@ -83,10 +83,10 @@ class Upgrade:
         told = self._place(session, session.standalone, position)
         emitted = {"last-event-id": session.log.event_id(session.standalone, session.log.head(session.standalone))}
         if isinstance(told, Refusal):
-            self.server.refused.append(told)
             error = {"code": -32000, "message": told.reason.value, "data": {"code": "resume_gap"}}
             refused = {"jsonrpc": "2.0", "id": None, "error": error}
             await reply.write(json_response(refused, status=409, headers=emitted))
+            self.server.note_resume(told)
             return
         ticket = secrets.token_urlsafe(16)
         self._tickets[ticket] = told
@@ -94,6 +94,7 @@ class Upgrade:
 
     def _place(self, session: Session, stream: str, position: str) -> Ticket | Refusal:
         found = session.log.resume(position, stream=stream)
+        self.server.note_race(position, found)
         match self.server.lie:
             case Lie.UPGRADE_OWN_POSITION:
                 return Ticket(session, stream, session.log.head(stream))

@@ -63,6 +63,26 @@ def test_every_event_has_an_id_of_its_own() -> None:
     assert len({entry.event_id for entry in entries}) == 5
 
 
+@pytest.mark.parametrize("generation", ["http", "sse", "streamable-http"])
+@pytest.mark.parametrize("name", ["7f3a", "user:17", "año", "1.5"])
+def test_whatever_it_may_be_called_it_knows_its_own_ids_again(generation: str, name: str) -> None:
+    log = EventLog(name, generation)
+    first = log.append(name, message(1))
+    log.append(name, message(2))
+    assert replayed(log.resume(first.event_id)) == [2]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", " a", "a\n", "a\0", "\ud83d"])
+def test_a_name_that_cannot_be_read_back_out_of_an_id_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot stand in an event ID"):
+        EventLog(name)
+    with pytest.raises(ValueError, match="cannot stand in an event ID"):
+        EventLog("7f3a").append(name)
+    for generation in (name, "a:b"):
+        with pytest.raises(ValueError, match="cannot stand in an event ID"):
+            EventLog("7f3a", generation)
+
+
 # Refused.
 
 
@@ -93,26 +113,45 @@ def test_a_cursor_of_another_stream_than_the_one_asked_for_is_refused() -> None:
     assert replayed(log.resume("http:7f3a/get-1/2", stream="get-1")) == [3]
 
 
-def test_a_trimmed_cursor_is_refused_however_much_of_the_tail_is_left() -> None:
+def test_a_cursor_is_refused_as_soon_as_an_event_behind_it_is_trimmed() -> None:
     log = filled(100, retained=10)
     assert reason(log.resume("http:7f3a/get-1/89")) is Reason.TRIMMED
-    assert reason(log.resume("http:7f3a/get-1/90")) is Reason.TRIMMED
-    assert replayed(log.resume("http:7f3a/get-1/91")) == list(range(92, 101))
+    assert replayed(log.resume("http:7f3a/get-1/90")) == list(range(91, 101))
 
 
-def test_a_stream_may_be_trimmed_by_another_of_the_session() -> None:
-    log = filled(2, retained=3)
-    for n in range(3):
+def test_a_quiet_stream_is_not_trimmed_to_nothing_by_another_of_the_session() -> None:
+    log = sent(filled(3, retained=3), 3)
+    for n in range(9):
         log.append("call-2", message(n))
-    assert reason(log.resume("http:7f3a/get-1/2")) is Reason.TRIMMED
+    assert reason(log.resume("http:7f3a/get-1/1")) is Reason.TRIMMED
+    assert replayed(log.resume("http:7f3a/get-1/2")) == [3]
+    assert replayed(log.resume("http:7f3a/get-1/3")) == [3], "a drain race"
 
 
-def test_a_hole_behind_the_cursor_is_refused_and_one_before_it_is_not() -> None:
+def test_a_finished_stream_is_trimmed_whole_and_its_end_is_a_drain_race_that_is_refused() -> None:
+    log = sent(filled(2, retained=3), 2)
+    log.finish("get-1")
+    for n in range(9):
+        log.append("call-2", message(n))
+    assert log.held("get-1") == ()
+    assert reason(log.resume("http:7f3a/get-1/1")) is Reason.TRIMMED
+    assert reason(log.resume("http:7f3a/get-1/2")) is Reason.DRAIN_RACE
+
+
+def test_the_newest_are_retained_and_besides_these_the_ends_of_streams_that_go_on() -> None:
+    log = EventLog("7f3a", retained=2)
+    for stream in ("get-1", "call-2", "call-3"):
+        log.append(stream, message(1))
+        log.append(stream, message(2))
+    assert [len(log.held(stream)) for stream in ("get-1", "call-2", "call-3")] == [1, 1, 2]
+
+
+def test_a_hole_behind_the_cursor_is_refused_and_none_other() -> None:
     log = filled(5)
     log.lose("http:7f3a/get-1/3")
     assert reason(log.resume("http:7f3a/get-1/1")) is Reason.HOLE
-    assert reason(log.resume("http:7f3a/get-1/3")) is Reason.HOLE
-    assert replayed(log.resume("http:7f3a/get-1/4")) == [5]
+    assert reason(log.resume("http:7f3a/get-1/2")) is Reason.HOLE
+    assert replayed(log.resume("http:7f3a/get-1/3")) == [4, 5]
 
 
 def test_a_fork_refuses_what_the_branch_left_behind_has_issued() -> None:

@@ -122,6 +122,30 @@ async def test_a_trimmed_cursor_is_refused() -> None:
         assert [r.reason for r in server.refused] == [Reason.TRIMMED]
 
 
+async def test_a_quiet_standalone_stream_can_be_resumed_however_much_a_call_has_to_say() -> None:
+    async with talking(EventLogServer(store=SessionStore(retained=4))) as (server, client):
+        async with client.get() as stream:
+            await client.call("announce", n=2)
+            (_, before, last) = ids(await stream.next(3))
+        await client.call("progress", n=20)
+        async with client.get(before) as stream:
+            assert ids(await stream.next(2)) == [last]  # behind `resumed`
+        assert server.refused == []
+
+
+async def test_a_refused_upgrade_is_among_the_refused_and_one_in_a_drain_race_is_noticed() -> None:
+    async with talking() as (server, client), client.get() as stream:
+        await client.call("announce", n=1)
+        (_, last) = ids(await stream.next(2))
+        for position, status in (("e-1042", 409), (last, 200)):
+            body = {"positions": {"standalone": position}}
+            answer = await client.http.post(f"{client.url}/upgrade", json=body, headers=client.session)
+            assert answer.status_code == status
+        await server.http.until(lambda: server.refused)
+        assert [(r.reason, r.event_id) for r in server.refused] == [(Reason.NEVER_ISSUED, "e-1042")]
+        assert server.drain_races == [last]
+
+
 async def test_a_cursor_of_another_session_is_refused() -> None:
     async with talking() as (_, client):
         foreign = ids(await client.call("charge"))[0]
