@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
@@ -35,6 +36,11 @@ class Head:
         """Of a response head."""
         return int(self.start.split(" ", 2)[1])
 
+    @property
+    def target(self) -> str:
+        """Of a request head."""
+        return self.start.split(" ")[1]
+
     def has_body(self, *, request: bool, answer_to: str = "") -> bool:
         """Whether RFC 9112 §6.3 lets a body follow."""
         if request:
@@ -58,7 +64,7 @@ class Event:
         """The JSON object carried, or None (a priming event, a comment, text that is not JSON)."""
         try:
             return json.loads(self.data or "")
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     @property
@@ -104,6 +110,10 @@ class _Span:
     length: int
 
 
+class NotHttp(ValueError):
+    """These bytes are no HTTP/1.1 message."""
+
+
 class MessageReader:
     """Finds where one HTTP/1.1 message ends: feed it bytes, and it says how many of them belong to it."""
 
@@ -123,11 +133,18 @@ class MessageReader:
         self._trailers = False
 
     def feed(self, data: bytes) -> int:
-        """Take bytes of this message; the number taken is less than given when the message ended before."""
+        """Take bytes of this message; the number taken is less than given when the message ended before.
+
+        Raises:
+            NotHttp: a line cannot be read.
+        """
         before = len(self.wire)
         self.wire += data
-        while not self.complete and self._advance():
-            pass
+        try:
+            while not self.complete and self._advance():
+                pass
+        except (ValueError, IndexError) as error:
+            raise NotHttp(str(error)) from error
         if self.complete:
             del self.wire[self._position :]
         return len(self.wire) - before
@@ -163,6 +180,8 @@ class MessageReader:
         if end < 0:
             return False
         head = Head.from_bytes(bytes(self.wire[self._position : end]))
+        if self._request:
+            urlsplit(head.target)  # raises
         self._position = end + 4
         if not self._request and 100 <= head.status < 200 and head.status != 101:
             return True  # an interim response: the real one follows
@@ -172,7 +191,7 @@ class MessageReader:
         if not head.has_body(request=self._request, answer_to=self._answer_to):
             self.complete = True
         elif not self._chunked and (length := head.get("content-length")) is not None:
-            self._left = int(length)
+            self._left = _length(length, 10)
             self.complete = self._left == 0
         return True
 
@@ -185,7 +204,7 @@ class MessageReader:
         if self._trailers:
             self.complete = not line
         elif line:  # empty: the line end after the chunk before
-            self._left = int(line.split(b";")[0], 16)
+            self._left = _length(line.split(b";")[0].decode("latin-1").strip(), 16)
             self._trailers = self._left == 0
             self._between_chunks = self._left == 0
         return True
@@ -206,6 +225,12 @@ class MessageReader:
         return True
 
 
+def _length(digits: str, base: int) -> int:
+    if not digits.isalnum():
+        raise ValueError(f"{digits!r} is no length")
+    return int(digits, base)
+
+
 @frozen
 class Request:
     """A request as it arrived. `serial` counts requests of the whole server or proxy, from 1."""
@@ -222,8 +247,8 @@ class Request:
     def from_reader(cls, reader: MessageReader, *, serial: int, connection: int) -> Request:
         """From a reader whose head is complete; the body is what has come so far."""
         assert reader.head is not None
-        method, target, *_ = reader.head.start.split(" ")
-        return cls(method, target, reader.head, bytes(reader.body), serial, connection)
+        method = reader.head.start.split(" ")[0]
+        return cls(method, reader.head.target, reader.head, bytes(reader.body), serial, connection)
 
     def header(self, name: str) -> str | None:
         """The first header of this name, in any case."""
@@ -234,7 +259,7 @@ class Request:
         """The body as JSON, or None."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     @property

@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from mcp_client_guard.core.messages import is_message
+
 from ._http1 import Request
 from .event_log import Entry, Reason, Refusal, Replay
 from .lies import Lie, Told, tell
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from .fake_server import Reply
 
 _WITH_PRIMING = "2025-11-25"
+_NO_MESSAGE = "the body is not one JSON-RPC message"
 
 
 class Streamable:
@@ -28,7 +31,10 @@ class Streamable:
 
     async def __call__(self, request: Request, reply: Reply) -> None:
         """Answer a request to `/mcp`."""
-        if request.method == "POST" and request.rpc_method == "initialize" and request.last_event_id is None:
+        is_post = request.method == "POST" and request.last_event_id is None
+        if is_post and not _is_message(request.json):
+            await refuse(reply, 400, _NO_MESSAGE)
+        elif is_post and _is_request(request) and request.rpc_method == "initialize":
             await self._answer(self._server.store.open("http"), request, reply)
         elif request.session_id is None:
             await refuse(reply, 400, "Mcp-Session-Id is missing")
@@ -52,7 +58,7 @@ class Streamable:
             case "POST" if cursor is not None:
                 self._server.cursors_on_posts.append(cursor)
                 await refuse(reply, 400, "a POST carries no cursor: nothing was executed", code="cursor_on_post")
-            case "POST" if request.rpc_method is not None and request.rpc_id is not None:
+            case "POST" if _is_request(request):
                 await self._answer(session, request, reply)
             case "POST":
                 await reply.status(202)
@@ -162,7 +168,10 @@ class Legacy:
         if session is None or session.standalone is None:
             await refuse(reply, 404, "unknown session")
             return
-        if request.rpc_method is not None and request.rpc_id is not None:
+        if not _is_message(request.json):
+            await refuse(reply, 400, _NO_MESSAGE)
+            return
+        if _is_request(request):
             self._server.perform(session, session.standalone, request.json, finish=False)
         await reply.status(202)
 
@@ -221,6 +230,16 @@ class Writer:
         await self._session.at_rest(stream)
         await self._reply.end(how)
         return False
+
+
+def _is_message(body: Any) -> bool:
+    """A batch is none since 2025-06-18; nor is a request whose ID is null, which would wait for an answer."""
+    return isinstance(body, dict) and is_message(body) and not ("method" in body and body.get("id", 0) is None)
+
+
+def _is_request(request: Request) -> bool:
+    """Of a body that is a message: it is to be answered."""
+    return request.rpc_method is not None and request.rpc_id is not None
 
 
 async def refuse(reply: Reply, status: int, why: str, **data: Any) -> None:

@@ -13,9 +13,10 @@ from .sessions import CutAfter, Session
 from .written import error, notification, result, tool_result
 
 _REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+_NUMBER = {"type": "number", "minimum": 0, "maximum": 1_000_000_000}
 _CUT = {
     "cut_after": {
-        "type": "number",
+        **_NUMBER,
         "description": "Cut the connection after so many messages of this call; 2.5: inside the third.",
     },
     "cut_how": {"type": "string", "enum": ["fin", "rst", "stall"]},
@@ -27,13 +28,29 @@ def _tool(name: str, description: str, **properties: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": schema}
 
 
-_NUMBER = {"type": "number"}
 TOOLS = [
     _tool("charge", "Takes money: must never run twice.", cents=_NUMBER, steps=_NUMBER),
     _tool("slow", "Takes so many seconds.", seconds=_NUMBER),
     _tool("progress", "So many progress notifications.", n=_NUMBER, delay=_NUMBER),
     _tool("announce", "So many log messages on the standalone stream.", n=_NUMBER),
 ]
+
+
+def _misfit(tool: dict[str, Any], arguments: dict[str, Any]) -> str | None:
+    """What does not fit the tool's schema: a result for the model to read (2025-11-25 tools, Error Handling)."""
+    for name, schema in tool["inputSchema"]["properties"].items():
+        if name not in arguments:
+            continue
+        value = arguments[name]
+        if "enum" in schema and value not in schema["enum"]:
+            return f"{name} is one of {schema['enum']}"
+        if "minimum" in schema and not (_is_number(value) and schema["minimum"] <= value <= schema["maximum"]):
+            return f"{name} is a number from {schema['minimum']} to {schema['maximum']}"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @frozen
@@ -58,6 +75,7 @@ class Work:
         """Do it to its end, whatever becomes of the connection. Returns the response.
 
         Args:
+            request: a well-formed one; what its params hold may be anything.
             stream: what the response goes to; None if that is a body of JSON.
         """
         method, request_id, params = request["method"], request["id"], request.get("params") or {}
@@ -83,17 +101,23 @@ class Work:
     async def _call(
         self, request_id: Any, params: dict[str, Any], session: Session, stream: str | None, emit: Emit
     ) -> Any:
-        name, arguments = params["name"], params.get("arguments") or {}
-        if all(tool["name"] != name for tool in TOOLS):
+        name, arguments, meta = (params.get(key) for key in ("name", "arguments", "_meta"))
+        arguments, meta = {} if arguments is None else arguments, {} if meta is None else meta
+        tool = next((tool for tool in TOOLS if tool["name"] == name), None)
+        if tool is None:
             return error(request_id, -32602, f"Unknown tool: {name}")
-        self.ledger.append(Execution(name, arguments))
+        if not (isinstance(arguments, dict) and isinstance(meta, dict)):
+            return error(request_id, -32602, "arguments and _meta are objects")
+        if misfit := _misfit(tool, arguments):
+            return tool_result(request_id, misfit, is_error=True)
+        self.ledger.append(Execution(tool["name"], arguments))
         cut_at = session.standalone if name == "announce" else stream
         if "cut_after" in arguments and cut_at is not None:
-            how = How[str(arguments.get("cut_how", "rst")).upper()]
+            how = How[arguments.get("cut_how", "rst").upper()]
             session.cuts[cut_at] = CutAfter(float(arguments["cut_after"]), how)
             session.note_change()
-        token = (params.get("_meta") or {}).get("progressToken")
-        text = await self._run(name, arguments, session, _Progress(token, emit))
+        progress = _Progress(meta.get("progressToken"), emit)
+        text = await self._run(tool["name"], arguments, session, progress)
         return tool_result(request_id, text)
 
     async def _run(self, name: str, arguments: dict[str, Any], session: Session, progress: _Progress) -> str:

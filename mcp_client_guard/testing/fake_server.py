@@ -9,6 +9,7 @@
 
 A handler that returns leaves the connection open if what it wrote is a whole response, and closes it with a
 FIN if not. An exception in a handler leaves the `async with` block: a failed assertion there fails the test.
+What is no HTTP draws 400 and a FIN, and is not recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from attrs import frozen
 
-from ._http1 import MessageReader, Request
+from ._http1 import MessageReader, NotHttp, Request
 from ._sockets import Closed, Listener, Socket
 from .proxy import How
 from .written import END_OF_CHUNKS, chunk, http_response, json_response, sse_event, sse_head
@@ -78,7 +79,7 @@ class Reply:
         if not self._written.complete and not self._garbled:
             try:
                 self._written.feed(data)
-            except (ValueError, IndexError):
+            except NotHttp:
                 self._garbled = True
             self._written.forget()
         await self._sock.send(data)
@@ -338,6 +339,8 @@ class _Connection:
                         if reader.complete:
                             self._record(reader)
                             reader, head_told = MessageReader(request=True), False
+            except NotHttp:
+                await self._reply(None).status(400)
             except (OSError, Closed, anyio.BrokenResourceError):
                 pass
             finally:

@@ -20,7 +20,7 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field, frozen
 
-from ._http1 import Event, MessageReader, Request, events_of
+from ._http1 import Event, MessageReader, NotHttp, Request, events_of
 from ._sockets import Closed, Listener, Socket
 
 
@@ -291,7 +291,7 @@ class _Link:
     async def _guarded(self, pump: Callable[[], Awaitable[None]]) -> None:
         try:
             await pump()
-        except (OSError, Closed):
+        except (OSError, Closed, NotHttp):
             if not self._server_kept:
                 self._client.abort()
                 self._server.abort()

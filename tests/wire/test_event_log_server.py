@@ -225,6 +225,87 @@ async def test_deleting_a_session_ends_its_streams() -> None:
             assert await stream.rest() == []
 
 
+# Mistakes of the client's.
+
+
+@pytest.mark.parametrize("json_answers", [False, True])
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"name": 7}, {"name": "charge", "arguments": [1]}, {"name": "charge", "arguments": {}, "_meta": [1]}],
+)
+async def test_a_call_that_is_malformed_is_an_error_and_nothing_runs(params: Any, json_answers: bool) -> None:
+    async with talking(EventLogServer(json_answers=json_answers)) as (server, client):
+        answer = await client.post("tools/call", params)
+        messages = [answer.json()] if json_answers else [e.message for e in events_of(answer.content)]
+        assert messages[-1]["error"]["code"] == -32602
+        assert server.ledger == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("charge", {"cents": "10"}),
+        ("charge", {"steps": "three"}),
+        ("charge", {"steps": None}),
+        ("charge", {"steps": True}),
+        ("charge", {"cut_after": "soon"}),
+        ("charge", {"cut_after": 1, "cut_how": "reset"}),
+        ("charge", {"cut_after": 1, "cut_how": ["rst"]}),
+        ("progress", {"n": 1e400}),
+        ("progress", {"delay": -1}),
+        ("announce", {"n": 10**400}),
+        ("slow", {"seconds": float("nan")}),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_a_result_that_says_so_and_nothing_runs(
+    tool: str, arguments: dict[str, Any]
+) -> None:
+    async with talking(EventLogServer(json_answers=True)) as (server, client):
+        params = {"name": tool, "arguments": arguments}
+        body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params})
+        answer = await client.http.post(client.url, content=body, headers={**ACCEPT, **client.session})
+        result = answer.json()["result"]
+        assert result["isError"] is True
+        assert result["content"][0]["text"].partition(" is ")[0] in arguments
+        assert server.ledger == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "{nope",
+        "[" * 100_000,
+        "7",
+        '[{"jsonrpc": "2.0", "id": 2, "method": "ping"}]',
+        '{"jsonrpc": "2.0", "id": null, "method": "ping"}',
+        '{"jsonrpc": "2.0", "id": 2, "method": 5}',
+        '{"jsonrpc": "2.0", "id": 2, "method": "ping", "params": [1]}',
+        '{"jsonrpc": "2.0", "id": {}, "method": "ping"}',
+    ],
+    ids=lambda body: body[:60],
+)
+async def test_what_is_not_one_message_draws_400_in_both_generations(body: str) -> None:
+    async with talking() as (server, client), legacy(server, client.http) as (_, url):
+        for endpoint in (client.url, url):
+            answer = await client.http.post(endpoint, content=body, headers={**ACCEPT, **client.session})
+            assert answer.status_code == 400
+        assert (await client.post("ping")).status_code == 200, "it lives"
+
+
+async def test_notifications_and_answers_draw_202_and_no_initialize_without_an_id_opens_a_session() -> None:
+    async with talking() as (server, client):
+        for body in (
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 1, "result": {}},
+            {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "no"}},
+            {"jsonrpc": "2.0", "method": "initialize"},
+        ):
+            answer = await client.http.post(client.url, json=body, headers={**ACCEPT, **client.session})
+            assert answer.status_code == 202
+        assert len(server.store.sessions) == 1
+
+
 # Answers by JSON.
 
 

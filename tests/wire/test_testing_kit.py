@@ -207,7 +207,35 @@ async def test_waiting_for_a_request() -> None:
     assert server.sent("POST") == []
 
 
+NO_HTTP = [
+    b"\x16\x03\x01\r\n\r\n",
+    b"GET\r\n\r\n",
+    b"GET //[ HTTP/1.1\r\n\r\n",
+    b"POST /mcp HTTP/1.1\r\ncontent-length: five\r\n\r\nhello",
+    b"POST /mcp HTTP/1.1\r\ncontent-length: -5\r\n\r\nhello",
+    b"POST /mcp HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nhello",
+]
+
+
+@pytest.mark.parametrize("garbage", NO_HTTP)
+async def test_what_is_no_http_draws_400_and_ends_its_connection_alone(garbage: bytes) -> None:
+    async with FakeServer(ScriptedMcp()) as server, httpx.AsyncClient() as client:
+        got, error = await raw_answer(server.port, garbage)
+        assert (got.split(b"\r\n")[0], error) == (b"HTTP/1.1 400 Scripted", None)
+        assert (await client.post(server.url, json=INITIALIZE)).status_code == 200
+        assert len(server.requests) == 1
+
+
 # --- CuttingProxy ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("garbage", NO_HTTP)
+async def test_the_proxy_resets_what_is_no_http_and_goes_on(garbage: bytes) -> None:
+    async with FakeServer(ScriptedMcp()) as server, CuttingProxy(server.port) as proxy:
+        async with httpx.AsyncClient() as client:
+            got, error = await raw_answer(proxy.port, garbage)
+            assert (got, type(error)) == (b"", ConnectionResetError)
+            assert (await client.post(proxy.url, json=INITIALIZE)).status_code == 200
 
 
 async def test_responses_pass_unchanged_and_are_recorded_with_their_events() -> None:
