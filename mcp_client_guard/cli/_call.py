@@ -16,6 +16,7 @@ from attrs import define, fields, frozen
 
 from mcp_client_guard import CallInDoubt, Event, Guard, GuardError, GuardPolicy, MemoryStore, SQLiteStore
 from mcp_client_guard._connection import Connection
+from mcp_client_guard.core import answers
 from mcp_client_guard.core.model import JSON
 
 from ._exits import EXIT_CODES, Exit
@@ -155,7 +156,7 @@ def _tell(answer: JSON) -> Exit:
     """The exit code is about the call, whether or not its result can be written."""
     if "error" in answer:
         error = answer["error"]
-        return _fail(Failed(Exit.NOT_EXECUTED, f"error {error.get('code')}: {error.get('message')}"))
+        return _fail(Failed(_exit_of(error), f"error {error.get('code')}: {error.get('message')}"))
     result = answer["result"]
     try:
         show(_as_json(result))
@@ -163,9 +164,24 @@ def _tell(answer: JSON) -> Exit:
         note(f"mcp-guard call: the result could not be written: {type(error).__name__}: {error}")
     if doubt := CallInDoubt.find(result):
         return _fail(Failed(Exit.IN_DOUBT, f"in doubt: {doubt}"))
-    if result.get("resultType", "complete") != "complete":
-        return _fail(Failed(Exit.NOT_EXECUTED, "the tool asks for more input, which this command cannot give"))
-    return Exit.TOOL_ERROR if result.get("isError") else Exit.OK
+    match result.get("resultType", "complete"):
+        case "complete":
+            return Exit.TOOL_ERROR if result.get("isError") else Exit.OK
+        case "input_required":
+            return _fail(Failed(Exit.TOOL_ERROR, "the tool asks for more input, which this command cannot give"))
+        case kind:  # such as a task, which may be running
+            return _fail(Failed(Exit.IN_DOUBT, f"in doubt: the server answered with a {kind}, and no result"))
+
+
+def _exit_of(error: JSON) -> Exit:
+    """What the guard knows of the call stands in the error's data; any other error is the server's answer."""
+    match error.get("data"):
+        case {"outcome": "not_executed"}:
+            return Exit.NOT_EXECUTED
+        case {answers.IN_DOUBT_KEY: _}:
+            return Exit.IN_DOUBT
+        case _:
+            return Exit.TOOL_ERROR
 
 
 def _as_json(result: JSON) -> str:

@@ -169,12 +169,43 @@ async def test_a_deadline_makes_the_call_doubtful(mcp_guard: Command) -> None:
     assert "call_deadline" in ran.err
 
 
-async def test_an_error_is_exit_4_in_one_line(mcp_guard: Command) -> None:
+async def test_an_error_is_exit_1_in_one_line(mcp_guard: Command) -> None:
+    """It is the server's answer, which says nothing of what has run."""
     async with FakeServer(ScriptedMcp(call=answer_error)) as server:
         ran = await mcp_guard("call", server.url, "nothing")
-    assert ran.code == 4
+    assert ran.code == 1
     assert ran.out == ""
     assert ran.err.splitlines()[-1] == "mcp-guard call: error -32602: Unknown tool: nothing"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (413, 4, "error -31902: The request was not executed: HTTP 413"),
+        (500, 1, "error -31903: The server answered HTTP 500"),
+    ],
+)
+async def test_a_status_is_not_executed_only_where_it_says_so(
+    mcp_guard: Command, status: int, code: int, said: str
+) -> None:
+    async def refuse(request: Request, reply: Reply) -> None:
+        await reply.status(status)
+
+    async with FakeServer(ScriptedMcp(call=refuse)) as server:
+        ran = await mcp_guard("call", server.url, "charge")
+    assert (ran.code, ran.err.splitlines()[-1]) == (code, f"mcp-guard call: {said}")
+
+
+async def test_what_is_in_doubt_behind_the_server_is_in_doubt(mcp_guard: Command) -> None:
+    """A server that passes calls on through a guard, with `in_doubt_as="error"`."""
+
+    async def pass_on(request: Request, reply: Reply) -> None:
+        answer = error(request.rpc_id, -31901, "may or may not have run")
+        answer["error"]["data"] = {"io.github.mcp-client-guard/in-doubt": {"outcome": "in_doubt"}}
+        await reply.json(answer)
+
+    async with FakeServer(ScriptedMcp(call=pass_on)) as server:
+        assert (await mcp_guard("call", server.url, "charge")).code == 3
 
 
 async def test_refused_credentials_are_not_executed(mcp_guard: Command) -> None:
@@ -277,13 +308,13 @@ async def test_a_result_that_cannot_be_written_is_said_to_be_lost(
     assert ran.err.splitlines()[-1].startswith("mcp-guard call: the result could not be written: OSError")
 
 
-@pytest.mark.parametrize(("call", "code"), [(tell_first, 0), (answer_error, 4), (drop, 3)])
+@pytest.mark.parametrize(("call", "code"), [(tell_first, 0), (answer_error, 1), (drop, 3)])
 async def test_nobody_needs_to_read_standard_error(
     mcp_guard: Command, left_pipe: int, call: Handler, code: int
 ) -> None:
     async with FakeServer(ScriptedMcp(call=call)) as server:
         ran = await mcp_guard("call", server.url, "add", stderr=left_pipe)
-    assert (ran.code, bool(ran.out)) == (code, code != 4)
+    assert (ran.code, bool(ran.out)) == (code, code != 1)
 
 
 async def broken(*_: Any, **__: Any) -> None:
@@ -402,11 +433,16 @@ async def test_generation_host_falls_back_to_sessions(mcp_guard: Command) -> Non
     assert server.sent("POST", "tools/call")[0].session_id == "session-A"
 
 
-async def test_a_tool_that_asks_for_more_input_is_exit_4(mcp_guard: Command) -> None:
+@pytest.mark.parametrize(
+    ("kind", "code", "said"), [("input_required", 1, "asks for more input"), ("task", 3, "in doubt: the server")]
+)
+async def test_an_answer_that_is_no_result_is_not_taken_for_a_call_that_did_not_run(
+    mcp_guard: Command, kind: str, code: int, said: str
+) -> None:
     async with FakeServer(Stateless()) as server:
-        ran = await mcp_guard("call", server.url, "add", '{"kind": "input_required"}', "--generation", "host")
-    assert ran.code == 4
-    assert "asks for more input" in ran.err
+        ran = await mcp_guard("call", server.url, "add", json.dumps({"kind": kind}), "--generation", "host")
+    assert ran.code == code
+    assert said in ran.err.splitlines()[-1]
 
 
 async def test_an_interrupted_call_is_in_doubt() -> None:
