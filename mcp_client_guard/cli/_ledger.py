@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from sys import maxsize
@@ -15,7 +16,7 @@ from mcp_client_guard.stores import StoredCall, StoredSession
 
 from ._exits import LEDGER_EXIT_CODES, Exit
 from ._output import note, show
-from ._rows import call_as_json, calls_as_table, session_as_json, sessions_as_table
+from ._rows import call_as_json, calls_as_table, plain, session_as_json, sessions_as_table
 
 _CALLS = """\
 Show the calls in a store (the SQLite file of SQLiteStore) that are not done with: those in doubt, which may or
@@ -25,7 +26,8 @@ flight; once the process that sent it has ended, it is in doubt. Works while oth
 """
 _FORGET = """\
 Delete a call from the ledger, whatever became of it: from then on the guard knows nothing of it, and lets
-the same call be sent. Only while no process owns the connection key.
+the same call be sent. Only while no process owns the connection key. Of calls of several endpoints or principals
+one has to be chosen.
 """
 _SESSIONS = """\
 Show the sessions in a store (the SQLite file of SQLiteStore). Session IDs are credentials, and are shown as
@@ -46,6 +48,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     forget = _command(verbs, "forget", "delete a call from the ledger", _FORGET)
     forget.add_argument("call_key", metavar="CALL_KEY", help="its call key, or its name, as shown")
     _add_key(forget, default=argparse.SUPPRESS)
+    forget.add_argument("--origin", help="of the call of this origin only, as shown")
+    forget.add_argument("--principal", help="of the call of this principal only, as shown (-: of none)")
     forget.set_defaults(run=lambda options: _run("calls", _forget, options))
 
     sessions = _command(commands, "sessions", "show the sessions in a store", _SESSIONS)
@@ -152,22 +156,34 @@ def _print_table(table: Sequence[Sequence[str]]) -> None:
 
 async def _forget(options: argparse.Namespace) -> Exit:
     keeps_all = SQLiteStore(options.db, keep_calls=maxsize, keep_days=float("inf"))
-    calls = await keeps_all.calls(options.key)
-    keys = sorted({call.key for call in calls if options.call_key in (call.call_key, call.also_named)})
-    if not keys:
-        return _not_forgotten(f"no call has the call key {options.call_key!r}", Exit.NOT_EXECUTED)
-    if len(keys) > 1:
-        return _not_forgotten(f"several connection keys have it: say which with --key, of {keys}", Exit.USAGE)
+    calls = [call for call in await keeps_all.calls(options.key) if _is_meant(call, options)]
+    owners = {(call.key, call.origin, call.principal) for call in calls}
+    if not owners:
+        return _not_forgotten(f"no such call has the call key {options.call_key!r}", Exit.NOT_EXECUTED)
+    if len(owners) > 1:
+        choices = "\n  ".join(sorted(_as_options(*owner) for owner in owners))
+        return _not_forgotten(f"several have it: say which with one of\n  {choices}", Exit.USAGE)
+    ((key, origin, principal),) = owners
     try:
-        claim = await keeps_all.claim(keys[0], origin="", principal=None)
+        claim = await keeps_all.claim(key, origin=origin, principal=principal)
     except StoreError as error:
         return _not_forgotten(f"{type(error).__name__}: {error}", Exit.NOT_EXECUTED)
     try:
         removed = await claim.forget(options.call_key)
     finally:
         await claim.release()
-    show(f"forgotten: {_number(removed, 'row')} of call key {options.call_key!r} under key {keys[0]!r}")
+    show(f"forgotten: {_number(removed, 'row')} of call key {options.call_key!r} under key {key!r}")
     return Exit.OK
+
+
+def _is_meant(call: StoredCall, options: argparse.Namespace) -> bool:
+    is_named = options.call_key in (call.call_key, call.also_named)
+    is_there = options.origin in (None, plain(call.origin))
+    return is_named and is_there and options.principal in (None, plain(call.principal))
+
+
+def _as_options(key: str, origin: str | None, principal: str | None) -> str:
+    return shlex.join([f"--key={plain(key)}", f"--origin={plain(origin)}", f"--principal={plain(principal)}"])
 
 
 def _not_forgotten(why: str, exit: Exit) -> Exit:

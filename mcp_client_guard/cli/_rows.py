@@ -19,6 +19,8 @@ def call_as_json(call: StoredCall) -> JSON:
         }
     return {
         "key": call.key,
+        "origin": call.origin,
+        "principal": call.principal,
         "call_key": call.call_key,
         "named": call.named,
         "also_named": call.also_named,
@@ -58,8 +60,8 @@ def session_as_json(session: StoredSession) -> JSON:
 
 
 def calls_as_table(calls: Iterable[StoredCall]) -> list[list[str]]:
-    head = ["SENT", "KEY", "CALL", "OUTCOME", "WHY", "TASK", "REPEATS", "CALL KEY"]
-    return [head, *([_plain(cell) for cell in _call_cells(call_as_json(call))] for call in calls)]
+    head = ["SENT", "KEY", "ORIGIN", "PRINCIPAL", "CALL", "OUTCOME", "WHY", "TASK", "REPEATS", "CALL KEY"]
+    return [head, *([plain(cell) for cell in _call_cells(call_as_json(call))] for call in calls)]
 
 
 def _call_cells(call: JSON) -> list[object]:
@@ -67,6 +69,8 @@ def _call_cells(call: JSON) -> list[object]:
     return [
         call["sent_at"],
         call["key"],
+        call["origin"],
+        call["principal"],
         call["tool"] or call["method"],
         call["outcome"] or "none yet",
         call["reason"],
@@ -78,7 +82,7 @@ def _call_cells(call: JSON) -> list[object]:
 
 def sessions_as_table(sessions: Iterable[StoredSession]) -> list[list[str]]:
     head = ["OPENED", "LAST USED", "KEY", "ORIGIN", "PRINCIPAL", "SESSION", "REVISION", "CURSORS", "ENDED"]
-    return [head, *([_plain(cell) for cell in _session_cells(session_as_json(row))] for row in sessions)]
+    return [head, *([plain(cell) for cell in _session_cells(session_as_json(row))] for row in sessions)]
 
 
 def _session_cells(session: JSON) -> list[object]:
@@ -95,7 +99,7 @@ def _session_cells(session: JSON) -> list[object]:
     ]
 
 
-def _plain(cell: object) -> str:
+def plain(cell: object) -> str:
     """On one line, and with nothing that a terminal would obey: names and reasons come from elsewhere."""
     text = "-" if cell is None else str(cell)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

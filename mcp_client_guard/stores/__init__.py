@@ -53,6 +53,8 @@ class Claim(Protocol):
     async def forget(self, call_key: str) -> int:
         """Delete every row of this call key, or name, under this key, whatever its outcome; returns how many.
 
+        Of this origin and principal alone: a call key of one principal's is not another's.
+
         For people: what is forgotten can be sent again. Flushed, and raises as `write` does.
         """
         ...

@@ -291,9 +291,12 @@ class Ledger:
             sent_at[session] = max(sent_at.get(session, 0.0), call.sent_at)
         return [row.stored(sent_at.get(at, 0.0)) for at, row in list(self.sessions.items())]
 
-    def forget(self, call_key: str) -> int:
+    def forget(self, call_key: str, origin: str, principal: str | None) -> int:
         found = [
-            call_id for call_id, call in self.calls.items() if call_key in (call.sent.call_key, call.also_named)
+            call_id
+            for call_id, call in self.calls.items()
+            if call_key in (call.sent.call_key, call.also_named)
+            and (call.origin, call.principal) == (origin, principal)
         ]
         for call_id in found:
             del self.calls[call_id]

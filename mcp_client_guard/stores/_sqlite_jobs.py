@@ -96,7 +96,7 @@ class Write(GroupJob):
 
 
 class Forget(GroupJob):
-    """Delete the rows of a call key."""
+    """Delete the owner's rows of a call key."""
 
     doing = "forget"
     durable = True
@@ -107,4 +107,4 @@ class Forget(GroupJob):
         self.removed = 0
 
     def run(self, db: sqlite3.Connection) -> None:
-        self.removed = rows.forget(db, self.ownership.key, self.call_key)
+        self.removed = rows.forget(db, self.ownership.owner, self.call_key)

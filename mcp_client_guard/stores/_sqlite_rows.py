@@ -69,7 +69,7 @@ class Owner:
     """Under which key, and for whom, a claim writes."""
 
     key: str
-    origin: str
+    origin: str | None
     principal: str | None
 
 
@@ -240,7 +240,7 @@ def _add_session(db: sqlite3.Connection, owner: Owner, slot: int, opened: Sessio
         raise StoreWriteError(f"incarnation {opened.incarnation} exists already; nothing was kept") from None
 
 
-def _named(owner: Owner, call_key: str) -> tuple[str, str, str, str | None]:
+def _named(owner: Owner, call_key: str) -> tuple[str, str, str | None, str | None]:
     """A name of one principal's is not another's."""
     return owner.key, call_key, owner.origin, owner.principal
 
@@ -271,10 +271,10 @@ def _add_answer(db: sqlite3.Connection, session: tuple[str, int, int], answered:
     )
 
 
-def forget(db: sqlite3.Connection, key: str, call_key: str) -> int:
-    """Delete the rows of a call key, or of a name; returns how many."""
-    which = "key = ? AND ? IN (call_key, also_named)"
-    return db.execute(f"DELETE FROM call WHERE {which}", (key, call_key)).rowcount
+def forget(db: sqlite3.Connection, owner: Owner, call_key: str) -> int:
+    """Delete the owner's rows of a call key, or of a name; returns how many."""
+    which = "key = ? AND ? IN (call_key, also_named) AND origin IS ? AND principal IS ?"
+    return db.execute(f"DELETE FROM call WHERE {which}", _named(owner, call_key)).rowcount
 
 
 def prune(db: sqlite3.Connection, key: str, limits: Keep, now: float) -> None:

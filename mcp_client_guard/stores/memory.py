@@ -109,8 +109,8 @@ class MemoryClaim:
             ledger.prune(now)
 
     async def forget(self, call_key: str) -> int:
-        """Delete every row of this call key; returns how many. See `Claim.forget`."""
-        return self._owned().forget(call_key)
+        """Delete the owner's rows of this call key; returns how many. See `Claim.forget`."""
+        return self._owned().forget(call_key, self._origin, self._principal)
 
     async def release(self) -> None:
         """Give the key up. Idempotent."""

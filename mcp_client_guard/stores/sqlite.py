@@ -60,8 +60,8 @@ class SQLiteStore:
     def __repr__(self) -> str:
         return f"SQLiteStore({self._path!r})"
 
-    async def claim(self, key: str, *, origin: str, principal: str | None) -> SQLiteClaim:
-        """Become the one owner of `key`. See `Store.claim`."""
+    async def claim(self, key: str, *, origin: str | None, principal: str | None) -> SQLiteClaim:
+        """Become the one owner of `key`. See `Store.claim`. Without `origin`: to forget what is of none."""
         name = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         lock = FileLock(f"{self._path}-lock-{name}")
         ownership = jobs.Ownership(rows.Owner(key, origin, principal), self._keep, lock)
@@ -121,7 +121,7 @@ class SQLiteClaim:
         await self._writer.do(jobs.Write(self._ownership, slot, records, durable))
 
     async def forget(self, call_key: str) -> int:
-        """Delete every row of this call key; returns how many. See `Claim.forget`."""
+        """Delete the owner's rows of this call key; returns how many. See `Claim.forget`."""
         job = jobs.Forget(self._ownership, call_key)
         await self._writer.do(job)
         return job.removed

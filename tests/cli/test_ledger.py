@@ -84,15 +84,17 @@ async def test_the_first_line_says_how_many_are_in_doubt_and_the_table_what_is_k
         "1 call in doubt, 1 without an outcome (in flight, or in doubt if the process that sent it has ended),"
         " 2 with an open task; 4 in the ledger"
     )
-    assert heading.split() == ["SENT", "KEY", "CALL", "OUTCOME", "WHY", "TASK", "REPEATS", "CALL", "KEY"]
+    columns = ["SENT", "KEY", "ORIGIN", "PRINCIPAL", "CALL", "OUTCOME", "WHY", "TASK", "REPEATS", "CALL", "KEY"]
+    assert heading.split() == columns
     calls = {row.split()[-1]: row for row in rows}
     assert list(calls) == ["key-2", "key-3", "key-4"]
     sent_at, *doubted = calls["key-2"].split()
-    assert doubted == ["orders", "charge", "in_doubt", "stream", "lost", "-", "2", "key-2"]
+    owner = ["orders", "https://example.com", "user-17"]
+    assert doubted == [*owner, "charge", "in_doubt", "stream", "lost", "-", "2", "key-2"]
     assert sent_at.endswith("Z")
     print_of_task = fingerprint(TASK, "orders")
     assert calls["key-3"].split()[1:] == [
-        "orders",
+        *owner,
         "charge",
         "none",
         "yet",
@@ -125,6 +127,7 @@ async def test_json_says_the_same_to_programs(mcp_guard: Command, path: Path) ->
     doubted = found["calls"][0]
     assert (doubted["outcome"], doubted["reason"], doubted["tool"]) == ("in_doubt", "stream lost", "charge")
     assert (doubted["repeats"], doubted["task"], doubted["may_have_side_effects"]) == (2, None, True)
+    assert (doubted["origin"], doubted["principal"]) == ("https://example.com", "user-17")
     assert found["calls"][1]["task"] == {
         "fingerprint": fingerprint(TASK, "orders"),
         "open": True,
@@ -217,7 +220,7 @@ async def test_a_call_key_of_two_connection_keys_needs_the_key(mcp_guard: Comman
         await claim.release()
     ran = await mcp_guard("calls", str(path), "forget", "key-1")
     assert ran.code == 2
-    assert "nothing was forgotten: several connection keys have it" in ran.err
+    assert "nothing was forgotten: several have it" in ran.err
     before: list[str]
     for before in ([], ["--key", "mail"]):  # the option is taken before the verb and behind it
         behind = [] if before else ["--key", "orders"]
@@ -226,11 +229,39 @@ async def test_a_call_key_of_two_connection_keys_needs_the_key(mcp_guard: Comman
     assert await SQLiteStore(path).calls() == []
 
 
+@pytest.mark.parametrize(
+    ("owners", "chosen"),
+    [
+        ([("https://a/mcp", "anna"), ("https://a/mcp", "bert")], ["--principal=anna"]),
+        ([("https://a/mcp", None), ("https://a/mcp", "bert")], ["--principal=-"]),
+        ([("https://a/mcp", "anna"), ("https://b/mcp", "anna")], ["--origin=https://a/mcp"]),
+        ([(None, None), ("https://b/mcp", None)], ["--origin=-"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["order-17", "its other name"])
+async def test_a_name_is_forgotten_for_one_endpoint_and_principal(
+    mcp_guard: Command, path: Path, owners: list[tuple[str | None, str | None]], chosen: list[str], name: str
+) -> None:
+    """What another one has in doubt under this name, nobody has looked up."""
+    for slot, (origin, principal) in enumerate(owners, start=1):
+        claim = await SQLiteStore(path).claim("orders", origin=origin, principal=principal)
+        await claim.write(slot, [sent(1, call_key="order-17"), CallNamed("order-17", "its other name")])
+        await claim.release()
+    ran = await mcp_guard("calls", str(path), "forget", name)
+    assert (ran.code, ran.out, len(await SQLiteStore(path).calls())) == (2, "", 2)
+    first, *choices = ran.err.splitlines()
+    assert first == "mcp-guard calls: nothing was forgotten: several have it: say which with one of"
+    assert len([choice for choice in choices if chosen[0] in choice.split()]) == 1
+    ran = await mcp_guard("calls", str(path), "forget", name, *chosen)
+    assert (ran.code, ran.out) == (0, f"forgotten: 1 row of call key {name!r} under key 'orders'\n")
+    assert [(call.origin, call.principal) for call in await SQLiteStore(path).calls()] == owners[1:]
+
+
 async def test_an_unknown_call_key_is_exit_4(mcp_guard: Command, path: Path) -> None:
     await used(path)
     ran = await mcp_guard("calls", str(path), "forget", "nothing")
     assert (ran.code, ran.out) == (4, "")
-    assert ran.err == "mcp-guard calls: nothing was forgotten: no call has the call key 'nothing'\n"
+    assert ran.err == "mcp-guard calls: nothing was forgotten: no such call has the call key 'nothing'\n"
 
 
 async def test_reading_works_while_another_process_owns_the_key_and_forgetting_does_not(

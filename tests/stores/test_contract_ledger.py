@@ -420,6 +420,24 @@ async def test_forgetting_deletes_every_row_of_the_call_key_under_its_key(store:
     await mail.release()
 
 
+@pytest.mark.parametrize(
+    ("origin", "principal"), [("https://example.com", "user-18"), ("https://example.org", "user-17")]
+)
+@pytest.mark.parametrize("name", ["order-17", "its other name"])
+async def test_forgetting_leaves_alone_what_another_principal_or_endpoint_has_under_the_name(
+    store: Store, origin: str, principal: str, name: str
+) -> None:
+    theirs = await store.claim("orders", origin=origin, principal=principal)
+    await theirs.write(1, [sent(1, call_key="order-17"), CallNamed("order-17", "its other name")])
+    await theirs.release()
+    ours = await claimed(store)
+    assert await ours.forget(name) == 0
+    await ours.write(2, [sent(2, call_key="order-17"), CallNamed("order-17", "its other name")])
+    assert await ours.forget(name) == 1
+    assert [row.principal for row in await store.calls()] == [principal]
+    await ours.release()
+
+
 async def test_forgotten_calls_do_not_count_among_the_calls_to_keep(make_store: MakeStore) -> None:
     store = make_store(keep_calls=2)
     claim = await claimed(store)
