@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from mcp_client_guard.core.messages import is_message
 
 from ._http1 import Request
-from .event_log import Entry, Reason, Refusal, Replay
+from .event_log import Entry, EventLog, Reason, Refusal, Replay
 from .lies import Lie, Told, tell
 from .proxy import How
 from .sessions import Reader, Session
@@ -36,12 +36,18 @@ class Streamable:
             await refuse(reply, 400, _NO_MESSAGE)
         elif is_post and _is_request(request) and request.rpc_method == "initialize":
             await self._answer(self._server.store.open("http"), request, reply)
-        elif request.session_id is None:
-            await refuse(reply, 400, "Mcp-Session-Id is missing")
-        elif (session := self._server.store.find(request.session_id, "http")) is None:
-            await refuse(reply, 404, "unknown session")
-        else:
+        elif (session := self._server.store.find(request.session_id, "http")) is not None:
             await self._in_session(session, request, reply)
+        else:
+            await self._without_session(request, reply)
+
+    async def _without_session(self, request: Request, reply: Reply) -> None:
+        if request.session_id is None:
+            await refuse(reply, 400, "Mcp-Session-Id is missing")
+        else:
+            await refuse(reply, 404, "unknown session")
+        if request.last_event_id is not None:
+            self._server.note_resume(without_log(request.last_event_id, "http"))
 
     async def _in_session(self, session: Session, request: Request, reply: Reply) -> None:
         cursor = request.last_event_id
@@ -53,11 +59,8 @@ class Streamable:
             case "DELETE":
                 self._server.store.close(session)
                 await reply.status(200)
-            case "POST" if cursor is not None and self._server.lie is Lie.CURSOR_ON_POST:
+            case "POST" if cursor is not None:  # the lie: an honest server has refused it
                 await self._resume(session, cursor, reply)
-            case "POST" if cursor is not None:
-                self._server.cursors_on_posts.append(cursor)
-                await refuse(reply, 400, "a POST carries no cursor: nothing was executed", code="cursor_on_post")
             case "POST" if _is_request(request):
                 await self._answer(session, request, reply)
             case "POST":
@@ -153,8 +156,10 @@ class Legacy:
         await writer.open({} if cursor is None else {"mcp-resumed": "false"})
         await reply.write(chunk(sse_event(f"/messages?session_id={session.session_id}", event="endpoint")))
         if cursor is not None:
-            self._server.note_resume(Refusal(Reason.SESSION, cursor))
-            await reply.write(chunk(sse_event({"resumed": False, "reason": "session"}, event="resumed")))
+            refusal = without_log(cursor, "sse")
+            self._server.note_resume(refusal)
+            told = {"resumed": False, "reason": refusal.reason.name.lower()}
+            await reply.write(chunk(sse_event(told, event="resumed")))
         try:
             await writer.run()
         finally:
@@ -240,6 +245,13 @@ def _is_message(body: Any) -> bool:
 def _is_request(request: Request) -> bool:
     """Of a body that is a message: it is to be answered."""
     return request.rpc_method is not None and request.rpc_id is not None
+
+
+def without_log(cursor: str, generation: str) -> Refusal:
+    """Why it is not honoured where the session that it came with, if any, has no log here."""
+    reason = EventLog("none", generation).locate(cursor)
+    assert isinstance(reason, Reason)
+    return Refusal(reason, cursor)
 
 
 async def refuse(reply: Reply, status: int, why: str, **data: Any) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from ._http1 import Request
-from ._log_endpoints import Legacy, Streamable
+from ._log_endpoints import Legacy, Streamable, refuse
 from ._work import Execution, Work
 from .event_log import Reason, Refusal, Replay
 from .fake_server import FakeServer, Reply
@@ -94,7 +94,7 @@ class EventLogServer:
 
     @property
     def refused(self) -> list[Refusal]:
-        """Every cursor that was not honoured, of an upgrade, too."""
+        """Every cursor that was not honoured, of an upgrade, too, or with an unknown session."""
         return [answer for answer in self.resumes if isinstance(answer, Refusal)]
 
     def note_resume(self, answer: Replay | Refusal | Told) -> None:
@@ -120,6 +120,11 @@ class EventLogServer:
 
     async def answer(self, request: Request, reply: Reply) -> None:
         """Answer one request: a handler for a `FakeServer` of your own, such as a balancer of replicas."""
+        if request.method == "POST" and request.last_event_id is not None:
+            self.cursors_on_posts.append(request.last_event_id)
+            if self.lie is not Lie.CURSOR_ON_POST:
+                await refuse(reply, 400, "a POST carries no cursor: nothing was executed", code="cursor_on_post")
+                return
         path = urlsplit(request.target).path
         match request.method, path:
             case _, "/mcp":

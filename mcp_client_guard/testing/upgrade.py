@@ -15,6 +15,7 @@ import anyio
 from attrs import define, field, frozen
 
 from ._http1 import Request
+from ._log_endpoints import without_log
 from ._sockets import Closed
 from .event_log import Refusal, Replay
 from .lies import Lie
@@ -76,10 +77,18 @@ class Upgrade:
         body: Any = request.json
         positions = body.get("positions") if isinstance(body, dict) else None
         position = positions.get("standalone") if isinstance(positions, dict) else None
-        if session is None or session.standalone is None or not isinstance(position, str):
+        if not isinstance(position, str):
             await reply.status(404 if session is None else 400)
             return
         self.positions.append(position)
+        if session is None:
+            await reply.status(404)
+            self.server.note_resume(without_log(position, "http"))
+            return
+        if session.standalone is None:
+            await reply.status(400)
+            self.server.note_resume(session.resume(position, stream=""))
+            return
         told = self._place(session, session.standalone, position)
         emitted = {"last-event-id": session.log.event_id(session.standalone, session.log.head(session.standalone))}
         if isinstance(told, Refusal):

@@ -196,6 +196,7 @@ async def test_seed_004_second_case_a_liar_takes_the_cursor_for_a_resume_and_dro
         assert answer.status_code == 200
         assert results(list(events_of(answer.content))) == ["3 steps"]
         assert [e.tool for e in server.ledger] == ["progress"]
+        assert server.cursors_on_posts == [cursor]
 
 
 async def test_seed_004_second_case_a_cursor_on_the_first_post_of_a_session_opens_none() -> None:
@@ -204,7 +205,59 @@ async def test_seed_004_second_case_a_cursor_on_the_first_post_of_a_session_open
         opened = len(server.store.sessions)
         answer = await client.post("initialize", {"protocolVersion": "2025-11-25"}, last_event_id="e-104")
         assert answer.status_code == 400
+        assert answer.json()["error"]["data"] == {"code": "cursor_on_post"}
         assert len(server.store.sessions) == opened
+        assert server.cursors_on_posts == ["e-104"]
+
+
+@pytest.mark.parametrize("migrated", [False, True])
+async def test_a_cursor_on_a_post_is_refused_wherever_it_is_sent(migrated: bool) -> None:
+    """Also in a session of the other generation, in one that has ended, and with the wish for an upgrade."""
+    async with talking() as (server, client), legacy(server, client.http) as (_, messages), client.get():
+        server.migrated = migrated
+        for url, session in (
+            (messages, {}),
+            (server.url, {"mcp-session-id": "gone"}),
+            (server.sse_url, client.session),
+            (f"{server.url}/upgrade", client.session),
+        ):
+            headers = {**ACCEPT, **session, "last-event-id": "http:0/get-1/7"}
+            answer = await client.http.post(url, json=call(1, "charge"), headers=headers)
+            assert (answer.status_code, answer.json()["error"]["data"]) == (400, {"code": "cursor_on_post"})
+        assert server.cursors_on_posts == ["http:0/get-1/7"] * 4
+        assert (await client.post("ping")).status_code == 200
+        assert server.ledger == []
+
+
+@pytest.mark.parametrize(
+    ("cursor", "reason"),
+    [
+        ("http:0/get-1/7", Reason.SESSION),
+        ("sse:0/sse-1/7", Reason.GENERATION),
+        ("e-1042", Reason.NEVER_ISSUED),
+    ],
+)
+async def test_a_cursor_without_a_session_that_is_known_is_among_the_refused(cursor: str, reason: Reason) -> None:
+    async with talking() as (server, client):
+        for session, status in (({"mcp-session-id": "gone"}, 404), ({}, 400)):
+            client.session = session
+            async with client.get(cursor) as answer:
+                assert answer.status == status
+        body = {"positions": {"standalone": cursor}}
+        gone = {"mcp-session-id": "gone"}
+        assert (await client.http.post(f"{client.url}/upgrade", json=body, headers=gone)).status_code == 404
+        await server.http.until(lambda: len(server.refused) == 3)
+        assert {(r.reason, r.event_id) for r in server.refused} == {(reason, cursor)}
+
+
+async def test_a_position_for_a_stream_that_is_not_open_is_among_the_refused() -> None:
+    async with talking() as (server, client):
+        cursor = ids(await client.call("progress"))[0]
+        body = {"positions": {"standalone": cursor}}
+        answer = await client.http.post(f"{client.url}/upgrade", json=body, headers=client.session)
+        assert answer.status_code == 400
+        await server.http.until(lambda: server.refused)
+        assert [(r.reason, r.event_id) for r in server.refused] == [(Reason.STREAM, cursor)]
 
 
 async def test_an_unknown_session_draws_404_and_none_at_all_400() -> None:
@@ -369,14 +422,16 @@ async def test_seed_000_condition_a_legacy_session_and_its_cursor_are_refused_at
             bridged = {**ACCEPT, "mcp-session-id": url.partition("session_id=")[2], "last-event-id": cursor}
             assert (await client.http.get(server.url, headers=bridged)).status_code == 404
             assert await client.refusal(cursor) == "generation"
-        assert [r.reason for r in server.refused] == [Reason.GENERATION]
+        assert [r.reason for r in server.refused] == [Reason.GENERATION, Reason.GENERATION]
 
 
-async def test_a_cursor_on_a_new_legacy_stream_is_said_not_to_be_resumed() -> None:
+@pytest.mark.parametrize(("cursor", "reason"), [("sse:0/sse-1/4", "session"), ("http:0/get-1/4", "generation")])
+async def test_a_cursor_on_a_new_legacy_stream_is_said_not_to_be_resumed(cursor: str, reason: str) -> None:
     async with talking() as (server, client):
-        async with legacy(server, client.http, **{"last-event-id": "sse:0/sse-1/4"}) as (reading, _):
+        async with legacy(server, client.http, **{"last-event-id": cursor}) as (reading, _):
             assert reading.headers["mcp-resumed"] == "false"
-            assert said(await reading.next()) == [{"resumed": False, "reason": "session"}]
+            assert said(await reading.next()) == [{"resumed": False, "reason": reason}]
+        assert [(r.reason.name.lower(), r.event_id) for r in server.refused] == [(reason, cursor)]
 
 
 async def test_seed_000_observations_1_to_3_a_bridged_session_loses_the_answer_at_its_cursor() -> None:
