@@ -5,10 +5,14 @@ from __future__ import annotations
 import socket
 import struct
 from contextlib import suppress
-from fcntl import ioctl
-from termios import TIOCOUTQ
 
 import anyio
+
+try:
+    import fcntl
+    import termios
+except ImportError:  # pragma: no cover - Windows
+    fcntl = termios = None  # type: ignore[assignment,unused-ignore]
 
 
 class Closed(Exception):
@@ -62,7 +66,7 @@ class Socket:
                 await self._wait(reading=False)
 
     async def drained(self) -> None:
-        """Wait until the peer's kernel has acknowledged every byte sent. An RST would take the rest back."""
+        """Wait until the peer's kernel has acknowledged all, where ours tells: an RST takes the rest back."""
         while not self.closed and self._unacknowledged():  # noqa: ASYNC110 (the kernel has no event for this)
             await anyio.sleep(0.001)
 
@@ -90,8 +94,10 @@ class Socket:
             self._raw.close()
 
     def _unacknowledged(self) -> int:
+        if fcntl is None:  # pragma: no cover - Windows, which does not tell
+            return 0
         answer = bytearray(4)
-        ioctl(self._raw.fileno(), TIOCOUTQ, answer)
+        fcntl.ioctl(self._raw.fileno(), termios.TIOCOUTQ, answer)
         return int(struct.unpack("i", answer)[0])
 
     def _check(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 
 import anyio
@@ -422,3 +424,30 @@ def test_messages_end_where_http_says_for_every_chunking(size: int) -> None:
     for event in events_of(body):
         offset = reader.wire_offset(event.end)
         assert chunked[offset - 1 : offset] == b"\n"
+
+
+WITHOUT_FCNTL = """
+import sys
+sys.modules["fcntl"] = sys.modules["termios"] = None
+import anyio
+from mcp_client_guard.testing import FakeServer, How
+
+async def cut(request, reply):
+    await reply.end(How.RST)
+
+async def main():
+    async with FakeServer(cut) as server, await anyio.connect_tcp("127.0.0.1", server.port) as client:
+        await client.send(b"GET / HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n")
+        try:
+            await client.receive()
+        except anyio.BrokenResourceError as error:
+            print(type(error.__cause__).__name__)
+
+anyio.run(main)
+"""
+
+
+def test_it_works_where_the_kernel_does_not_tell_what_was_acknowledged() -> None:
+    """Windows has neither `fcntl` nor `termios`."""
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_FCNTL], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("ConnectionResetError\n", "")
