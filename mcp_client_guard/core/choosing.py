@@ -10,15 +10,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from .actions import EndSession, Report, Save
 from .answers import error_answer
-from .classify import INTERNAL_ERROR, code_of, is_suspect_answer, may_pass
+from .classify import (
+    INTERNAL_ERROR,
+    UNSUPPORTED_VERSION,
+    code_of,
+    is_suspect_answer,
+    knows_no_session,
+    may_pass,
+)
 from .heritage import OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal, meta_object, without_meta
 from .model import JSON, Generation, GenerationFound
+from .modern import STATELESS_FROM
 from .report import GenerationChosen, OrphanDropped
 from .session import session_headers
 from .state import SessionState, SessionStep, StreamState
@@ -84,6 +92,8 @@ class Choosing(Taking):
     _has_no_sessions: bool = field(default=False, init=False)
     """None that can be resumed: the server has said so to the newest trial."""
     _reported: Generation | None = field(default=None, init=False)
+    _is_guess: bool = field(default=False, init=False)
+    """The host was told that the server does not speak 2026-07-28, since there is a session to go on with."""
 
     def _probe(self, sent: MessageSubmitted) -> None:
         """The host asks whether the server speaks 2026-07-28."""
@@ -95,6 +105,7 @@ class Choosing(Taking):
             self._refuse_probe(sent)
         elif self.generation == "auto" and fresh and has_old_session:
             self._why = "an earlier process has left a session"
+            self._is_guess = True
             self._refuse_probe(sent)
         elif self.generation == "host" or not fresh:
             self._pass_on(sent)
@@ -115,6 +126,15 @@ class Choosing(Taking):
     def _pass_on(self, sent: MessageSubmitted) -> None:
         """Send this request of the host's."""
         ...
+
+    def refused(self, call: Call, refusal: Refusal, *, session_sent: bool) -> None:
+        opens = call.method == "initialize" and call.own is None
+        if opens and self._is_guess and knows_no_session(refusal.status, refusal.body):
+            # It does, and has been upgraded since: SDK 2.x asks again at this word alone.
+            data = {"supported": [STATELESS_FROM], "requested": call.params.get("protocolVersion")}
+            body = error_answer(call.wire_id, UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+            refusal = evolve(refusal, body=body)
+        super().refused(call, refusal, session_sent=session_sent)
 
     def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
         trial = TriedSession(stream, call.params, message)

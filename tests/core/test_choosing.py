@@ -294,15 +294,45 @@ def test_a_session_opened_since_is_remembered_instead(driver: Driver, trial: Pee
     assert driver.machine.session.generation is SESSIONS
 
 
-def test_an_old_session_comes_first(driver: Driver) -> None:
+def going_on(driver: Driver) -> Driver:
+    """A process has left a session, and the host has asked whether the server speaks 2026-07-28."""
     old = OldSession(SESSION, PARAMS, RESULT, {}, (), True)
     driver.machine = Machine(generation="auto", heritage=Heritage(1, 1, old, ()))
     assert refused_probes(probe(driver).actions) == ["h1"]
+    return driver
+
+
+def test_an_old_session_comes_first(driver: Driver) -> None:
+    going_on(driver)
     assert driver.request("initialize", PARAMS).actions
     ping = driver.sent("ping")
     assert ping.order.headers["mcp-session-id"] == SESSION
     (event,) = reports(ping.answer({}), GenerationChosen)
     assert (event.generation, event.reason) == (SESSIONS, "an earlier process has left a session")
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(404, -32601), (400, -32602), (400, -32020), (400, -32022), (400, -32021)]
+)
+def test_where_the_server_was_upgraded_since_the_host_is_told_to_ask_once_more(
+    driver: Driver, status: int, code: int
+) -> None:
+    refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "no"}}
+    going_on(driver)
+    driver.request("initialize", PARAMS)
+    driver.sent("ping").refuse(status, refusal)
+    (told,) = delivered(driver.sent("initialize").refuse(status, refusal))
+    assert told["error"]["code"] == -32022
+    assert told["error"]["data"] == {"supported": ["2026-07-28"], "requested": "2025-11-25"}
+    assert of(probe(driver).actions, Post)[0].message["method"] == "server/discover"
+
+
+def test_what_refuses_the_session_alone_is_passed_on_as_it_is(driver: Driver) -> None:
+    going_on(driver)
+    driver.request("initialize", PARAMS)
+    driver.sent("ping").refuse(404)
+    (told,) = delivered(driver.sent("initialize").refuse(403))
+    assert told["error"]["data"]["http_status"] == 403
 
 
 # What the server says in a session that is tried.
