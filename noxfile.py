@@ -119,6 +119,15 @@ def other_python(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def lowest(session: nox.Session) -> None:
+    """The oldest versions that pyproject.toml allows, under what of the shell leans on them most."""
+    session.install("-e", ".[mcp,ws]", "--resolution", "lowest-direct")
+    session.install(*TEST_TOOLS, *SERVER)  # what is there already stays
+    files = session.posargs or [f"tests/wire/test_{name}.py" for name in ("leaving", "pool", "clients")]
+    session.run("pytest", *BOTH_CORES, "-x", *files)
+
+
+@nox.session(python=OLDEST)
 def sdk1(session: nox.Session) -> None:
     """All but the core, with the 1.x SDK above the guard and the real servers below it."""
     whole(session, "1.30.0")
