@@ -28,6 +28,7 @@ TEST_TOOLS = (
     "hypothesis",
     "websockets>=14",
     "coverage[toml]",
+    "h2",
     "ruff",
     "mypy",
 )

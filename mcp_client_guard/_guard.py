@@ -55,7 +55,8 @@ class Guard:
         headers: Sent with every request of our own client. Not together with `http_client`.
         http_client: An `httpx.AsyncClient` or `httpx2.AsyncClient` of yours (for auth, proxies, TLS); it is
             not closed. Its own timeouts are not used: a call ends by its deadline. Its transport must not send a
-            request again by itself, and should allow four connections or more (README, "A client of your own").
+            request again by itself, nor use HTTP/2, and should allow four connections or more (README, "A client
+            of your own").
         policy: Times, bounds and choices; see `GuardPolicy`.
         generation: How messages travel, where the server speaks several. `"auto"` (default): by sessions where
             they can be resumed (the server gives session and event IDs), else as the host above would have it.
@@ -78,7 +79,8 @@ class Guard:
 
     Raises:
         ValueError: an argument that cannot be meant (it says what is wanted), both `headers` and `http_client`, a
-            client of one connection with `generation="legacy-sse"`, or an upgrade's URL of another origin.
+            client with `http2=True`, one of a single connection with `generation="legacy-sse"`, or an upgrade's
+            URL of another origin.
         ImportError: `websocket` without the package that it needs.
     """
 
@@ -115,6 +117,8 @@ class Guard:
             raise ValueError(f"generation must be 'auto', 'sessions', 'host' or 'legacy-sse', not {generation!r}")
         if headers is not None and http_client is not None:
             raise ValueError("give headers or http_client, not both: set the headers on your client")
+        if http_client is not None and http.may_use_http2(http_client, url):
+            raise ValueError("http_client must speak HTTP/1.1, where streams can be closed: make it without http2")
         if generation == "legacy-sse" and http_client is not None and http.connection_limit(http_client, url) == 1:
             raise ValueError("http_client allows one connection, which a legacy session holds: allow two or more")
         self.url = url

@@ -7,6 +7,7 @@ by the family they come from, timeouts are passed as plain numbers.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import ssl
@@ -25,6 +26,8 @@ from .answer import Answer, Response
 from .left_over import let_go
 from .pool import ERRORS, IDLE_CONNECTION_SECONDS, PoolClient, keep_alive, tls
 from .unlogged import unlogged
+
+logger = logging.getLogger("mcp_client_guard")
 
 CONNECT_SECONDS = 10.0
 _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}}
@@ -64,9 +67,18 @@ def default_client(url: str, headers: Mapping[str, str]) -> PoolClient | httpx.A
 
 def connection_limit(client: HttpClient, url: str) -> int | None:
     """How many connections a caller's client opens at most for this URL, where it can be seen."""
-    pool = getattr(_transport_of(client, httpx.URL(url)), "_pool", None)
-    limit = getattr(pool, "_max_connections", None)
+    limit = getattr(_pool_of(client, url), "_max_connections", None)
     return limit if isinstance(limit, int) and limit < sys.maxsize else None
+
+
+def may_use_http2(client: HttpClient, url: str) -> bool:
+    """Whether a caller's client offers HTTP/2 for this URL, where it can be seen."""
+    return getattr(_pool_of(client, url), "_http2", None) is True
+
+
+def _pool_of(client: HttpClient, url: str) -> Any:
+    """httpcore's, or httpcore2's."""
+    return getattr(_transport_of(client, httpx.URL(url)), "_pool", None)
 
 
 def _traces(client: HttpClient, url: Any) -> bool:
@@ -240,6 +252,7 @@ class Endpoint:
     """It is a client of httpx's that the user has not chosen: it would log the URL, which may hold a key."""
     _parsed: tuple[str, Any] | None = field(default=None, init=False)
     """The last URL, and the same in the client's own class."""
+    _speaks_http2: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._logs = self.tells_when_begun and not isinstance(self.client, PoolClient)
@@ -281,6 +294,7 @@ class Endpoint:
             seen.is_traced = not self.tells_when_begun and _traces(self.client, request.url)
             with unlogged() if url is not None or self._logs else nullcontext():
                 response = await self._send(request)
+            self._see_version(response)
             try:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}
                 answer = Answer(response.status_code, fields, response)
@@ -303,6 +317,12 @@ class Endpoint:
                 raise
             return refusal
         return response
+
+    def _see_version(self, response: Response) -> None:
+        """A client whose transport is not httpx's own does not show beforehand what it speaks."""
+        if not self._speaks_http2 and response.extensions.get("http_version") == b"HTTP/2":
+            self._speaks_http2 = True
+            logger.warning("the HTTP client uses HTTP/2: dead connections may not be left, nor calls be cancelled")
 
 
 def _refusal_in(error: BaseException | None, request: Any) -> Response | None:

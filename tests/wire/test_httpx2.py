@@ -8,6 +8,7 @@ import anyio
 import httpx2
 import pytest
 
+from mcp_client_guard import Guard
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
 
 from .hosts import (
@@ -158,3 +159,9 @@ async def test_a_refusal_of_which_it_makes_an_error_is_still_an_answer(playing: 
             mcp.first = gone
             assert await host.call(n=2) == Answer("done")
             assert len(server.sent("POST", "initialize")) == 2
+
+
+async def test_one_that_offers_http2_is_refused() -> None:
+    async with httpx2.AsyncClient(http2=True) as client:
+        with pytest.raises(ValueError, match=r"http_client must speak HTTP/1\.1"):
+            Guard("https://example.com/mcp", http_client=client)
