@@ -110,7 +110,7 @@ class Connection:
                     await self._stack.aclose()
             raise
         self._shell.start()
-        self._write = WriteStream(self._sender(codec))
+        self._write = WriteStream(self._sender(codec), self._shell.inbox.close)
         return ReadStream(self._shell.inbox, codec.encode), self._write
 
     def _shell_of(self, client: Any, claim: Claim, slot: int, tasks: TaskGroup) -> StreamableHttp:
@@ -213,7 +213,7 @@ class Connection:
         assert self._tasks is not None
         assert self._shell is not None
         assert self._write is not None
-        self._write.close()  # what is sent from now on would never be answered
+        self._write.refuse()
         try:
             await self._leave(self._shell, self._tasks)
         finally:

@@ -194,9 +194,13 @@ class ReadStream(_Stream, Generic[T]):
 
 @define(eq=False, repr=False)
 class WriteStream(_Stream, Generic[T]):
-    """What the host writes to."""
+    """What the host writes to. Closing it ends what it reads from, as in the SDK: bridges wait for that.
+
+    Not the other way: SDK 2.x has closed its read stream when it sends its last cancels.
+    """
 
     _submit: Callable[[T], Any]
+    _end_reading: Callable[[], None]
     _closed: bool = field(default=False, init=False)
 
     async def send(self, item: T) -> None:
@@ -210,7 +214,12 @@ class WriteStream(_Stream, Generic[T]):
         await self._submit(item)
 
     async def aclose(self) -> None:
-        self._closed = True
+        self.close()
 
     def close(self) -> None:
+        self.refuse()
+        self._end_reading()
+
+    def refuse(self) -> None:
+        """What is sent from now on would never be answered."""
         self._closed = True

@@ -373,6 +373,16 @@ async def refusing_tokens(request: Request, reply: Reply) -> None:
 # --- the adapter --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("client", [theirs.streamable_http_client, ours.streamable_http_client])
+async def test_closing_the_write_stream_ends_the_read_stream(client: Any) -> None:
+    """A bridge closes the one when its own input has ended, and leaves when the other ends."""
+    async with FakeServer(ScriptedMcp()) as server:
+        with anyio.fail_after(LIMIT):
+            async with client(server.url) as (read, write, *_), read:
+                await write.aclose()
+                assert [message async for message in read] == []
+
+
 def test_the_adapter_takes_what_the_installed_sdk_takes() -> None:
     mine = inspect.signature(ours.streamable_http_client).parameters
     its = inspect.signature(theirs.streamable_http_client).parameters

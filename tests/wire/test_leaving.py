@@ -13,7 +13,7 @@ import pytest
 import sniffio
 import trio
 
-from mcp_client_guard import Guard, GuardPolicy, SQLiteStore
+from mcp_client_guard import CallSettled, Guard, GuardPolicy, Outcome, SQLiteStore
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.testing import FakeServer, Handler, How, Reply, Request, ScriptedMcp, tool_result
@@ -416,6 +416,31 @@ async def test_after_leaving_the_streams_say_so() -> None:
             await read.receive()
     with pytest.raises((anyio.ClosedResourceError, anyio.BrokenResourceError)):
         await write.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+
+
+async def test_what_comes_when_the_write_stream_is_closed_is_told_by_the_next_process(tmp_path: Any) -> None:
+    closed = anyio.Event()
+
+    async def call(request: Request, reply: Reply) -> None:
+        await closed.wait()
+        await reply.json(tool_result(request.rpc_id, "done"))
+
+    store = SQLiteStore(tmp_path / "agent.db")
+    async with plainly(ScriptedMcp(call=call), store=store) as (server, host):
+        id = await host.post("tools/call", {"name": "charge", "arguments": {}})
+        await server.wait_for(lambda r: r.rpc_method == "tools/call")
+        await host.write.aclose()
+        with pytest.raises(anyio.ClosedResourceError):
+            await host.notify("notifications/roots/list_changed")
+        closed.set()
+        await host.until(lambda: [told for told in host.of(CallSettled) if told.tool == "charge"])
+        assert host.answers_to(id) == []
+        guard = Guard(server.url, store=SQLiteStore(tmp_path / "agent.db"))
+    async with Connection(guard, plain_codec):
+        told = await guard.recovered()
+    assert [(row.tool, row.outcome) for row in told] == [("charge", Outcome.COMPLETED)]
+    assert told[0].answer is not None
+    assert told[0].answer["result"]["content"][0]["text"] == "done"
 
 
 async def test_a_connection_is_entered_once_and_a_guard_as_often_as_you_like() -> None:
