@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 from asyncio import CancelledError
 from collections.abc import Mapping
@@ -12,12 +13,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-from attrs import define, fields, frozen
+from attrs import fields, frozen
 
 from mcp_client_guard import CallInDoubt, Event, Guard, GuardError, GuardPolicy, MemoryStore, SQLiteStore
 from mcp_client_guard._connection import Connection
 from mcp_client_guard.core import answers
 from mcp_client_guard.core.model import JSON
+from mcp_client_guard.transports.pool import tls
 
 from ._exits import EXIT_CODES, Exit
 from ._output import encoding, note, show
@@ -84,6 +86,9 @@ def run(options: argparse.Namespace) -> Exit:
     if options.key is not None and options.store is None:
         return _fail(Failed(Exit.USAGE, "--key names a connection in a store: give --store, too"))
     progress = Progress()
+    logger = logging.getLogger("mcp_client_guard")
+    logger.addHandler(progress)
+    logger.setLevel(logging.INFO)
     try:
         anyio.run(_called, options, progress)
     except (Exception, KeyboardInterrupt, CancelledError) as error:  # the last: anyio's own runner on Python 3.10
@@ -94,12 +99,17 @@ def run(options: argparse.Namespace) -> Exit:
     return _tell(progress.answer)
 
 
-@define
-class Progress:
-    """How far the call has come, whatever then comes in between."""
+class Progress(logging.Handler):
+    """How far the call has come, whatever then comes in between; and why no further."""
 
-    called: bool = False
+    called = False
     answer: JSON | None = None
+    unsent = ""
+    """Why nothing could be sent, the last time: no event tells of what is tried again."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.INFO:
+            self.unsent = record.getMessage()
 
 
 def _why(error: BaseException, progress: Progress) -> Failed:
@@ -131,8 +141,9 @@ async def _called(options: argparse.Namespace, progress: Progress) -> None:
             with anyio.fail_after(options.connect_timeout):
                 await host.open(probe=options.generation != "sessions")
         except TimeoutError:
-            why = f"no session within {options.connect_timeout:g} s{await _hint(options.url)}"
-            raise Failed(Exit.NOT_EXECUTED, f"not executed: {why}") from None
+            why = progress.unsent or await _hint(options.url)
+            told = f"not executed: no session within {options.connect_timeout:g} s"
+            raise Failed(Exit.NOT_EXECUTED, f"{told} ({why})" if why else told) from None
         except Refused as refused:
             raise Failed(Exit.NOT_EXECUTED, f"not executed: no session: {refused}") from None
         progress.called = True
@@ -140,15 +151,16 @@ async def _called(options: argparse.Namespace, progress: Progress) -> None:
 
 
 async def _hint(url: str) -> str:
-    """Whether anything listens there at all: the commonest reason, and the easiest to mend."""
+    """Whether anything listens there at all, where the guard's own first connection is still being made."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
     try:
         with anyio.fail_after(2):
-            stream = await anyio.connect_tcp(host, port)
-    except (OSError, TimeoutError) as error:
-        return f" (cannot connect to {host}:{port}: {error or 'timed out'})"
-    await stream.aclose()
+            context = tls() if parts.scheme == "https" else None
+            stream = await anyio.connect_tcp(host, port, ssl_context=context)
+    except (OSError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        return f"cannot connect to {host}:{port}: {str(error) or type(error).__name__}"
+    await anyio.aclose_forcefully(stream)
     return ""
 
 

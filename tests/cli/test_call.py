@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from mcp_client_guard import CallInDoubt, CallSettled, Outcome, SQLiteStore
 from mcp_client_guard._connection import Connection
@@ -225,7 +227,33 @@ async def test_no_server_is_not_executed(mcp_guard: Command) -> None:
         ran = await mcp_guard("call", server.url, "add", "--connect-timeout", "1")
     assert ran.code == 4
     told = ran.err.splitlines()[-1]
-    assert told.startswith("mcp-guard call: not executed: no session within 1 s (cannot connect to 127.0.0.1:")
+    assert told.startswith(
+        "mcp-guard call: not executed: no session within 1 s (nothing could be sent: ConnectError"
+    )
+
+
+async def test_why_there_is_no_tls_is_told_before_the_guard_gives_up(mcp_guard: Command) -> None:
+    async def speak_plainly(stream: SocketStream) -> None:
+        async with stream:
+            await stream.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, speak_plainly)
+            url = f"https://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/mcp"
+            ran = await mcp_guard("call", url, "add", "--connect-timeout", "2")
+            tasks.cancel_scope.cancel()
+    assert ran.code == 4
+    assert "no session within 2 s (nothing could be sent: ConnectError: [SSL" in ran.err.splitlines()[-1]
+
+
+async def test_a_connection_that_is_never_made_is_told(mcp_guard: Command) -> None:
+    """Nothing has failed by then: a TLS handshake, too, waits longer than `--connect-timeout`."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        ran = await mcp_guard("call", url, "add", "--connect-timeout", "1")
+    assert ran.code == 4
+    assert "no session within 1 s (cannot connect to 127.0.0.1:" in ran.err.splitlines()[-1]
 
 
 async def test_a_server_that_says_nothing_is_not_executed(mcp_guard: Command) -> None:
