@@ -156,8 +156,8 @@ async def _hint(url: str) -> str:
     host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
     try:
         with anyio.fail_after(2):
-            context = tls() if parts.scheme == "https" else None
-            stream = await anyio.connect_tcp(host, port, ssl_context=context)
+            with_tls = {"ssl_context": tls()} if parts.scheme == "https" else {}
+            stream = await anyio.connect_tcp(host, port, **with_tls)
     except (OSError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
         return f"cannot connect to {host}:{port}: {str(error) or type(error).__name__}"
     await anyio.aclose_forcefully(stream)
