@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+from anyio.abc import AsyncResource
 from attrs import fields, frozen
 
 from mcp_client_guard import CallInDoubt, Event, Guard, GuardError, GuardPolicy, MemoryStore, SQLiteStore
@@ -156,8 +157,10 @@ async def _hint(url: str) -> str:
     host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
     try:
         with anyio.fail_after(2):
-            with_tls = {"ssl_context": tls()} if parts.scheme == "https" else {}
-            stream = await anyio.connect_tcp(host, port, **with_tls)
+            if parts.scheme == "https":
+                stream: AsyncResource = await anyio.connect_tcp(host, port, ssl_context=tls())
+            else:
+                stream = await anyio.connect_tcp(host, port)
     except (OSError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
         return f"cannot connect to {host}:{port}: {str(error) or type(error).__name__}"
     await anyio.aclose_forcefully(stream)
