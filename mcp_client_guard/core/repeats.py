@@ -50,7 +50,7 @@ class Repeats(Outcomes):
         if len(alike) == 1:
             self._join(call, alike[0])
         else:
-            self._answer(call, self._doubt_answer(call, self._doubt_of(call, _RESUMED)))
+            self._tell(call, self._doubt_answer(call, self._doubt_of(call, _RESUMED)))
             self.out.append(Report(RepeatRefused(call.tool, call.call_key)))
         return True
 

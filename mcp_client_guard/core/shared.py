@@ -171,6 +171,8 @@ class SharedLedger:
         """From now on the machines' clock shows so much more: each event loop has its own."""
         for digest, doubts in self._doubts.items():
             self._doubts[digest] = tuple(evolve(doubt, at=doubt.at + seconds) for doubt in doubts)
+        for waiting in (one for alike in self.rounds.values() for one in alike):
+            waiting.consented_at += seconds
 
     def restore(self, calls: Iterable[StoredCall], wall_now: float, now: float) -> None:
         """What the ledger on disk knows of calls in doubt and of names, oldest row first.

@@ -10,6 +10,7 @@ from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.ledger import Call
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.rounds import Round
 from mcp_client_guard.core.shared import Doubt, Named, SharedLedger
 from mcp_client_guard.core.stored import StoredCall
 from tests.core.scenes import WALL, Process
@@ -57,6 +58,15 @@ def test_a_doubt_expires_by_the_clock_of_the_event_loop_that_is_run_now() -> Non
     ledger.shift(1000)
     assert keys(ledger, now=1069) == ["a"]
     assert keys(ledger, now=1071) == []
+
+
+def test_a_consent_is_older_than_what_comes_into_doubt_on_the_next_event_loop() -> None:
+    ledger = SharedLedger()
+    ledger.open_round(Round(b"k", "a", named=False, consented_at=2000))
+    ledger.shift(-1500)
+    waiting = ledger.take_round(b"k", None)
+    assert waiting is not None
+    assert waiting.consented_at == 500
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
