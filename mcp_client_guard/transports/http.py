@@ -81,12 +81,6 @@ def _pool_of(client: HttpClient, url: str) -> Any:
     return getattr(_transport_of(client, httpx.URL(url)), "_pool", None)
 
 
-def _traces(client: HttpClient, url: Any) -> bool:
-    """Whether what sends to this URL is httpx's own transport, or httpx2's: it tells of all that it sends."""
-    kind = type(_transport_of(client, url))
-    return kind.__name__ == "AsyncHTTPTransport" and kind.__module__.partition(".")[0] in ("httpx", "httpx2")
-
-
 def _transport_of(client: HttpClient, url: Any) -> Any:
     chosen = getattr(client, "_transport_for_url", None)  # a mounted one, that of a proxy, or its own
     return getattr(client, "_transport", None) if chosen is None else chosen(url)
@@ -176,8 +170,6 @@ class Sent:
     begun: Callable[[], None] = lambda: None
     request: Any = None
     """The last one, in the client's own class."""
-    is_traced: bool = False
-    """It is carried by httpx's own transport, which tells of all that it sends."""
     _stood: bool = False
     """What `any` was before the last sending."""
     _unanswered: bool = False
@@ -188,19 +180,25 @@ class Sent:
     def can_have_left(self, error: BaseException) -> bool:
         """Whether a byte of the request can have left that nobody has refused, now that it ended in this error.
 
-        Where nothing was traced that is a matter of the error; but hooks and auth flows have errors of their own.
+        That nothing was traced proves nothing: auth flows send copies, hooks replace the extensions, and some
+        transports tell nothing. Then it is a matter of the error, if that is of this request.
         """
         if self.any or self.is_ours or self.unsendable is not None:
             return self.any
-        if not (self.is_traced or _could_not_connect(error)):
-            return True  # to that transport any loss may be one of connecting (httpx-aiohttp: ConnectTimeout)
-        return can_have_written(error) and not (self.is_traced and self._is_of_another(error))
+        is_of_another = self._is_of_another(error)
+        if _is_of_login(error) or (self.refused is not None and is_of_another):
+            return False
+        if can_have_written(error) or is_of_another:
+            return True
+        # To some transports any loss may be one of connecting (httpx-aiohttp: ConnectTimeout).
+        return self.refused is None and not _could_not_connect(error)
 
     def _is_of_another(self, error: BaseException) -> bool:
+        """A hook or an auth flow has requests of its own, and errors of its own."""
         if not isinstance(error, _client_errors()):
             return True
         with suppress(Exception):  # one that was not raised by a transport has no request
-            return bool(error.request.url != self.request.url)  # type: ignore[attr-defined]
+            return bool(error.request.content != self.request.content)  # type: ignore[attr-defined]
         return False
 
     async def trace(self, name: str, info: Any) -> None:
@@ -291,7 +289,6 @@ class Endpoint:
             begun()
         for hop in range(_MAX_REDIRECTS + 1):
             seen.request = request
-            seen.is_traced = not self.tells_when_begun and _traces(self.client, request.url)
             with unlogged() if url is not None or self._logs else nullcontext():
                 response = await self._send(request)
             self._see_version(response)
@@ -344,6 +341,11 @@ def _refusal_in(error: BaseException | None, request: Any) -> Response | None:
 def _opens_tunnel(info: Any) -> bool:
     """Whether the request that is traced is the `CONNECT` to a proxy, before anything of ours can leave."""
     return getattr(_part(info, "request"), "method", None) in (b"CONNECT", "CONNECT")
+
+
+def _is_of_login(error: BaseException) -> bool:
+    """Whether the SDK's OAuth classes have raised it: before they send our request, or when it drew 401 or 403."""
+    return any(kind.__name__ == "OAuthFlowError" for kind in type(error).__mro__)
 
 
 def _part(info: Any, name: str) -> Any:

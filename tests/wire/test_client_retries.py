@@ -223,10 +223,9 @@ async def test_a_refused_call_whose_login_fails_has_not_run_by_the_servers_word(
         assert await host.call(n=2) == Answer("charged 2"), "nothing is held against its repeat"
 
 
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("error", [NoLogin(), FileNotFoundError(), TOKEN_TIMEOUT], ids=lambda e: type(e).__name__)
-async def test_what_an_auth_flow_raises_of_its_own_puts_no_call_in_doubt(error: Exception, after: bool) -> None:
-    mcp, auth = Expiring(), Login(error, after=after)
+async def test_what_an_auth_flow_raises_after_a_refusal_puts_no_call_in_doubt(error: Exception) -> None:
+    mcp, auth = Expiring(), Login(error, after=True)
     auth.error = None
     async with through(httpx.AsyncClient(auth=auth), mcp, GuardPolicy(max_attempts=1)) as (_, host):
         assert await host.call() == Answer("charged 1")
@@ -245,7 +244,68 @@ async def test_an_auth_flow_that_fails_after_the_call_ran_leaves_it_in_doubt() -
     assert len(mcp.ran) == 1
 
 
-async def test_a_hook_that_fails_before_anything_leaves_is_asked_once() -> None:
+class OAuthFlowError(Exception):
+    """By its name that of the SDK."""
+
+
+@pytest.mark.parametrize(("error", "is_known"), [(OAuthFlowError(), True), (NoLogin(), False)])
+async def test_an_auth_flow_that_fails_before_it_sends_is_believed_where_it_is_the_sdk_s(
+    error: Exception, is_known: bool
+) -> None:
+    """Others may have sent a copy, of which nothing is seen."""
+    mcp, auth = Cutting(cuts=0), Login(error, after=False)
+    auth.error = None
+    async with through(httpx.AsyncClient(auth=auth), mcp) as (_, host):
+        assert await host.call() == Answer("charged 1")
+        auth.error = error
+        answer = await host.call(n=2)
+    assert (answer.code == CODE_NOT_EXECUTED, answer.doubt is None) == (is_known, is_known)
+
+
+class Copying(httpx.Auth):
+    """Signs, in the URL, a copy of what it is given; and may look at what that has come to."""
+
+    def __init__(self, then: Exception | None = None) -> None:
+        self.then = then
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        signed = request.url.copy_with(query=b"signature=1")
+        headers = {k: v for k, v in request.headers.items() if k != "host"}
+        yield httpx.Request(request.method, signed, headers=headers, content=request.content)
+        if self.then is not None and b"tools/call" in request.content:
+            raise self.then
+
+
+@pytest.mark.parametrize("then", [None, NoLogin(), httpx.ConnectError("audit")], ids=lambda e: type(e).__name__)
+async def test_a_call_that_left_as_a_copy_runs_once_and_is_in_doubt(then: Exception | None) -> None:
+    mcp = Cutting(cuts=0 if then else 9)
+    async with through(httpx.AsyncClient(auth=Copying(then)), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
+
+
+@pytest.mark.parametrize("transport", [Untraced, httpx.AsyncHTTPTransport])
+@pytest.mark.parametrize("error", [NoLogin(), ConnectionRefusedError()], ids=lambda e: type(e).__name__)
+async def test_a_call_whose_answer_a_hook_fails_over_runs_once_and_is_in_doubt(
+    error: Exception, transport: Callable[[], Any]
+) -> None:
+    async def hook(response: httpx.Response) -> None:
+        if b"tools/call" in response.request.content:
+            try:
+                raise error
+            except ConnectionRefusedError:  # as of a collector that is down
+                request = httpx.Request("POST", "http://audit.example")
+                raise httpx.ConnectError("down", request=request) from error
+
+    mcp = Cutting(cuts=0)
+    client = httpx.AsyncClient(transport=transport(), event_hooks={"response": [hook]})
+    async with through(client, mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
+
+
+async def test_a_hook_that_fails_is_asked_once_and_its_call_is_in_doubt() -> None:
+    """It may have sent the request itself."""
     asked: list[str] = []
 
     async def hook(request: httpx.Request) -> None:
@@ -256,7 +316,7 @@ async def test_a_hook_that_fails_before_anything_leaves_is_asked_once() -> None:
     mcp = Cutting(cuts=0)
     async with through(httpx.AsyncClient(event_hooks={"request": [hook]}), mcp) as (_, host):
         answer = await host.call()
-    assert (answer.code, answer.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+    assert answer.doubt is not None
     assert (len(asked), mcp.ran) == (1, [])
 
 
