@@ -3,8 +3,7 @@
 Change one import, and the transport is guarded. Whoever wants a store, a policy or events makes a `Guard`.
 
 One thing differs: the guard resumes calls by itself, and cursors stay with it. `on_resumption_token_update` is
-never called, and a call with a `resumption_token` is not made anew: it gets the answer of the equal call in
-flight, or is in doubt.
+never called, and a call with a `resumption_token` is not made anew, but in doubt.
 """
 
 from __future__ import annotations

@@ -56,17 +56,7 @@ class Outcomes(ABC):
             self._set_deadline(call)
         self.ledger.admit(call)
         if call.has_row:
-            call.digest = arguments_digest(call.params)
-            row = CallSent(
-                call.incarnation,
-                call.wire_id,
-                call.method,
-                call.tool,
-                call.call_key,
-                call.digest,
-                call.may_have_side_effects,
-                call.named,
-            )
+            row = self._row_of(call)
             # The row before the Post: no byte of a side-effecting request leaves before it is on disk (S12).
             name = self.shared.linked(call.call_key)
             link = () if name is None else (CallNamed(call.call_key, name),)
@@ -75,6 +65,19 @@ class Outcomes(ABC):
                 self.out.append(Save((CallRepeated(call.call_key),) * len(call.joined)))
             self._show(call)
         self._put(call, delay)
+
+    def _row_of(self, call: Call) -> CallSent:
+        call.digest = arguments_digest(call.params)
+        return CallSent(
+            call.incarnation,
+            call.wire_id,
+            call.method,
+            call.tool,
+            call.call_key,
+            call.digest,
+            call.may_have_side_effects,
+            call.named,
+        )
 
     def _put(self, call: Call, delay: Delay = NO_DELAY) -> None:
         """Order the POST of a request whose row is written."""

@@ -23,8 +23,11 @@ class Repeats(Outcomes):
 
     def _repeats_another(self, call: Call) -> bool:
         """Whether this call repeats another that may have run; if so, it is answered or joined, not sent."""
+        return self._repeats_known(call) or self._is_resumed(call)
+
+    def _repeats_known(self, call: Call) -> bool:
         if call.method != "tools/call":
-            return self._is_resumed(call)
+            return False
         call.digest = arguments_digest(call.params)
         if call.is_new:
             return False
@@ -36,22 +39,23 @@ class Repeats(Outcomes):
         went_on = self._went_on(call)
         if went_on is not None and call.stateless and not call.consented:
             return self._goes_along(call, went_on, consent)
-        return self._repeats_alike(call, consent) or self._is_resumed(call)
+        return self._repeats_alike(call, consent)
 
     def _is_resumed(self, call: Call) -> bool:
         """Whether the host goes on with a request of before, by a cursor that is worth nothing here.
 
-        To send it would be to make it anew. It gets what becomes of the one in flight, or is in doubt.
+        To send it would be to make it anew; and which one it was nobody can say, however alike others are.
         """
         resumes = call.sent is not None and call.sent.resumes and call.may_have_side_effects
         if not resumes or call.consented or self.policy.resend_of(call.tool) == "always":
             return False
-        alike = self.shared.in_flight(call.digest)
-        if len(alike) == 1:
-            self._join(call, alike[0])
-        else:
-            self._tell(call, self._doubt_answer(call, self._doubt_of(call, _RESUMED)))
-            self.out.append(Report(RepeatRefused(call.tool, call.call_key)))
+        if call.continues is not None:
+            self.shared.open_round(call.continues)
+        call.first_wire_id = call.wire_id
+        self.ledger.admit(call)
+        self.out.append(Save((self._row_of(call),)))
+        self._tell_in_doubt(call, _RESUMED)
+        self.out.append(Report(RepeatRefused(call.tool, call.call_key)))
         return True
 
     def _repeats_named(self, call: Call, consent: str | None) -> bool:

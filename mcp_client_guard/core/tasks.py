@@ -109,7 +109,7 @@ def _says_nothing(message: JSON) -> bool:
 def ends_task(method: str, message: JSON) -> bool:
     """Whether nothing more is to be had of a task once the host has taken this answer about it."""
     if method == RESULT:
-        return not _says_nothing(message)
+        return not (_says_nothing(message) or code_of(message) in _INTERNAL_ERRORS)
     if method == STATUS and code_of(message) == UNKNOWN_TASK:
         return True
     result = message.get("result")

@@ -775,17 +775,33 @@ def test_a_call_that_the_host_resumes_is_not_made_anew(one: Connection) -> None:
     assert reports(actions, RepeatRefused) == [RepeatRefused("charge", "key-resumed")]
 
 
-def test_a_call_that_the_host_resumes_gets_the_answer_of_the_one_in_flight(one: Connection) -> None:
-    call = one.call(token=None)
-    assert reports(resumed(one), RepeatJoined) == [RepeatJoined("charge", "key-1-0-2")]
-    call.accept(events=False)
-    told = delivered(call.body(call.result({"content": []})))
-    assert [message["id"] for message in told] == [call.host_id, "resumed"]
-
-
-def test_of_two_alike_in_flight_nobody_knows_which_the_host_resumes(one: Connection) -> None:
-    one.call(token=None), one.call(token=None)
+@pytest.mark.parametrize("alike", [1, 2])
+def test_one_alike_in_flight_may_be_another_than_the_host_resumes(one: Connection, alike: int) -> None:
+    for _ in range(alike):
+        one.named("order-2", token=None)
     assert doubt_in(resumed(one)) is not None
+
+
+def test_one_that_is_being_resumed_is_joined_by_the_host_that_resumes_it(one: Connection) -> None:
+    call = one.call(token=None)
+    call.stream_up("e1")
+    call.cut()
+    assert reports(resumed(one), RepeatJoined) == [RepeatJoined("charge", "key-1-0-2")]
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_what_the_host_resumes_is_in_doubt_for_its_repeats_too(
+    process: Process, one: Connection, restarted: bool
+) -> None:
+    resumed(one, _meta={CALL_KEY: "order-1"})
+    later = one
+    if restarted:
+        later = process.killed(after=5.0).connect()
+        prove(later)
+    assert not is_sent(later.named("order-1", token=None))
+    assert not is_sent(later.call(token=None))
+    (row,) = [call for call in process.disk.calls.values() if call.method == "tools/call"]
+    assert (row.outcome, row.call_key) == (Outcome.IN_DOUBT, "order-1")
 
 
 def test_a_request_that_may_have_side_effects_and_is_resumed_is_an_error(one: Connection) -> None:

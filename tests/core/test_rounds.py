@@ -9,6 +9,7 @@ import pytest
 from mcp_client_guard.core.actions import Post
 from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.forms import WAITS_ELSEWHERE
+from mcp_client_guard.core.inputs import MessageSubmitted
 from mcp_client_guard.core.model import JSON, CallSent, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatRefused
@@ -577,6 +578,22 @@ def test_what_is_joined_across_generations_is_answered_in_the_host_s_own(modern:
     (told,) = delivered((other if modern == "first" else one).forwarded)
     assert told["id"] == repeat.host_id
     assert modern == "first" or told["result"]["resultType"] == "complete"
+
+
+def test_a_continuation_that_the_host_resumes_is_not_sent_and_leaves_the_question() -> None:
+    host = opened()
+    call(host).answer(asks())
+    goes_on = {"name": "charge", "arguments": {"cents": 5}, "inputResponses": {}, "requestState": STATE}
+    message: JSON = {"jsonrpc": "2.0", "id": "r", "method": "tools/call", "params": goes_on}
+    stamped = {name.replace("_", "-"): value for name, value in HEADERS.items()}
+    actions = host.feed(MessageSubmitted(message, stamped, "key-r", resumes=True))
+    assert not of(actions, Post)
+    (told,) = delivered(actions)
+    doubt = CallInDoubt.find(told["result"])
+    assert doubt is not None
+    assert not of(go_on(host).actions, Post)
+    host.process.shared.consent(doubt.call_key)
+    assert of(go_on(host).actions, Post)
 
 
 @pytest.mark.parametrize("restarted", [True, False])

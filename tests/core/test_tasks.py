@@ -158,7 +158,7 @@ def test_what_tasks_get_of_2025_says_is_when_to_ask_for_the_result(message: JSON
     ("method", "message", "ends"),
     [
         ("tasks/result", answer(OUTCOME), True),
-        ("tasks/result", error(-32603), True),
+        ("tasks/result", error(-32603), False),
         ("tasks/result", error(-32099), True),
         ("tasks/result", error(-32602), True),
         ("tasks/result", error(-32601), False),
