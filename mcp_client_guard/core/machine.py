@@ -123,6 +123,11 @@ class Machine:
         """The same, without the tasks that their callers have."""
         return self._calls.heirs_awaited
 
+    @property
+    def notes_are_leaving(self) -> bool:
+        """Whether notifications or answers of the host's have not reached the server yet."""
+        return self._streams.are_leaving
+
     def receive(self, *told: Input, now: float | None = None) -> list[Action]:
         """What to do now, in this order. Several inputs at once are as good as one after the other.
 

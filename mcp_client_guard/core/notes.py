@@ -14,12 +14,14 @@ from .model import JSON
 from .report import NotificationLost
 from .room import MOST_WAITING, NEVER_WAIT, Room
 from .state import StreamStep
-from .stream import Stream
+from .stream import Stream, StreamKind
 
 _TURN_SECONDS = 0.5
 """After which the next notification leaves although the server has not taken the one before."""
 _OUT_OF_TURN = (*NEVER_WAIT, "notifications/cancelled")
-"""The method of what the server, or the caller of a call, waits for."""
+"""The method of what the server, or the caller of a call, waits for: it waits for no other."""
+_HAS_NO_TURN = (None, "notifications/cancelled")
+"""Nor does any other wait for these."""
 
 
 @frozen
@@ -59,7 +61,7 @@ class Notes(Closing):
         return method in _OUT_OF_TURN or (self._leaving is None and not waiting)
 
     def _post_in_turn(self, number: int, method: str, message: JSON, headers: Mapping[str, str]) -> int:
-        if message.get("method") not in _OUT_OF_TURN:
+        if message.get("method") not in _HAS_NO_TURN:
             self._leaving = number
             self.out.append(SetTimer(Timer(TimerKind.TURN, number), _TURN_SECONDS))
         return super().post_note(number, method, message, headers)
@@ -82,8 +84,15 @@ class Notes(Closing):
                 self._post_in_turn(note.number, note.method, note.message, note.headers)
 
     def close(self) -> None:
+        for note in self._waiting:
+            self.out.append(Report(NotificationLost(note.method, "the host has left")))
         self._waiting.clear()
         super().close()
+
+    @property
+    def are_leaving(self) -> bool:
+        """Whether notifications or answers of the host's are on their way, or wait for their turn."""
+        return bool(self._waiting) or any(s.kind is StreamKind.NOTE for s in self._streams.values())
 
     def _note_taken(self, stream: Stream) -> None:
         self._finish(stream, linger=True)

@@ -100,6 +100,8 @@ class StreamableHttp:
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
     _saving: Saving = field(init=False)
     _ends: list[EndSession] = field(factory=list, init=False)
+    _one_ended: anyio.Event = field(factory=anyio.Event, init=False)
+    """An exchange is over."""
 
     def __attrs_post_init__(self) -> None:
         self._timers = Timers(self._elapsed)
@@ -122,9 +124,16 @@ class StreamableHttp:
         self.feed(MessageSubmitted(message, headers, call_key, named, resumes))
 
     async def close(self) -> None:
-        """Leave: end the session if so ordered, write what is unwritten. Takes at most a second."""
+        """Leave: let go what the host has written last, end the session if so ordered, write what is unwritten.
+
+        Takes at most a second.
+        """
         self.inbox.leave()
         self._tell_drained()
+        with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+            while self.machine.notes_are_leaving:
+                self._one_ended = anyio.Event()
+                await self._one_ended.wait()
         self.feed(CloseRequested())
         try:
             with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
@@ -294,6 +303,7 @@ class StreamableHttp:
                     lost = exchange.lost(error)
         self._exchanges.pop(connection, None)
         self._timers.cancel(connection)
+        self._one_ended.set()
         if lost is not None and not exchange.lingering:
             self._tell_drained()
             self.feed(lost)

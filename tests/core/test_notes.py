@@ -81,13 +81,6 @@ def test_too_many_notifications_that_wait_are_reported_lost(monkeypatch: pytest.
     assert len(reports(driver.log, NotificationLost)) == 1
 
 
-def test_none_that_waits_is_sent_once_the_host_has_left() -> None:
-    driver = limited(2, spare=1)
-    for step in range(3):
-        tell(driver, step)
-    assert not of(driver.close(), Post)
-
-
 @pytest.fixture(params=["no limit", "a limit"])
 def driver(request: pytest.FixtureRequest) -> Driver:
     return limited(4, spare=6) if request.param == "a limit" else Driver().opened()
@@ -133,10 +126,27 @@ def test_what_the_server_or_a_caller_waits_for_waits_for_no_turn(driver: Driver)
     assert of(driver.call("other").actions, Post)
 
 
-def test_in_the_next_session_they_leave_in_turn_as_well(driver: Driver) -> None:
+def test_the_next_session_has_a_turn_of_its_own(driver: Driver) -> None:
     burst(driver, 2)
     driver.call("a").refuse(404)
     driver.reinitialized()
-    assert not of(tell(driver, 7).actions, Post)
-    assert told(driver.elapse(TimerKind.TURN)) == [7]
     assert [lost.why for lost in reports(driver.log, NotificationLost)] == ["its session is gone"]
+    assert told(tell(driver, 7).actions) == [7]
+
+
+def test_initialized_waits_for_none_and_is_waited_for() -> None:
+    driver = Driver()
+    driver.initialize()
+    driver.notify("notifications/initialized")
+    assert not of(tell(driver, 0).actions, Post)
+    assert told(driver.sent("notifications/initialized").accept(status=202, events=False)) == [0]
+
+
+def test_what_has_not_reached_the_server_when_the_host_leaves_is_reported(driver: Driver) -> None:
+    assert not driver.machine.notes_are_leaving
+    first, *_ = burst(driver, 3)
+    assert driver.machine.notes_are_leaving
+    first.accept(status=202, events=False)
+    actions = driver.close()
+    assert not of(actions, Post)
+    assert reports(actions, NotificationLost) == [NotificationLost("notifications/progress", "the host has left")]

@@ -443,6 +443,14 @@ async def test_what_comes_when_the_write_stream_is_closed_is_told_by_the_next_pr
     assert told[0].answer["result"]["content"][0]["text"] == "done"
 
 
+async def test_what_the_host_has_written_last_still_leaves() -> None:
+    async with plainly(ScriptedMcp()) as (server, host):
+        for step in range(5):
+            await host.notify("notifications/progress", progressToken=1, progress=step)
+    told = server.sent("POST", "notifications/progress")
+    assert [request.json["params"]["progress"] for request in told] == list(range(5))
+
+
 async def test_a_connection_is_entered_once_and_a_guard_as_often_as_you_like() -> None:
     async with FakeServer(ScriptedMcp()) as server:
         guard = Guard(server.url)
