@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any
 
@@ -288,7 +288,7 @@ class _Connection:
         self._sock = sock
         self._serial = serial
         self._gone = anyio.Event()
-        self._put, self._requests = anyio.create_memory_object_stream[Request](100)
+        self._put, self._requests = anyio.create_memory_object_stream[Request](math.inf)
         self._raw: MemoryObjectSendStream[bytes] | None = None
         self._taken: MemoryObjectReceiveStream[bytes] | None = None
 
@@ -340,8 +340,9 @@ class _Connection:
                             self._record(reader)
                             reader, head_told = MessageReader(request=True), False
             except NotHttp:
-                await self._reply(None).status(400)
-            except (OSError, Closed, anyio.BrokenResourceError):
+                with suppress(OSError, Closed):  # the client may have left by now
+                    await self._reply(None).status(400)
+            except (OSError, Closed, anyio.BrokenResourceError, anyio.ClosedResourceError):  # it has ended
                 pass
             finally:
                 if self._raw is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -226,6 +227,40 @@ async def test_what_is_no_http_draws_400_and_ends_its_connection_alone(garbage: 
         assert (got.split(b"\r\n")[0], error) == (b"HTTP/1.1 400 Scripted", None)
         assert (await client.post(server.url, json=INITIALIZE)).status_code == 200
         assert len(server.requests) == 1
+
+
+async def test_what_is_no_http_ends_nothing_though_its_client_is_gone_before_the_400() -> None:
+    async with FakeServer(ScriptedMcp()) as server, httpx.AsyncClient() as client:
+        with socket.create_connection(("127.0.0.1", server.port)) as left:
+            left.sendall(b"NONSENSE\r\n\r\n")
+            left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await server.until(lambda: server.connections == 1 and not server.open_connections)
+        assert (await client.post(server.url, json=INITIALIZE)).status_code == 200
+
+
+async def test_any_number_of_requests_may_wait_for_the_answer_to_the_first() -> None:
+    answer = json_response({"ok": True})
+    async with FakeServer(in_turn(*[script(answer)] * 299, script(answer, How.FIN))) as server:
+        assert await raw_answer(server.port, post(CALL) * 300) == (answer * 300, None)
+    assert len(server.requests) == 300
+
+
+async def test_a_request_that_comes_while_the_answer_before_it_is_cut_ends_nothing() -> None:
+    second_has_come, first_is_over = anyio.Event(), anyio.Event()
+
+    async def hold_the_second(request: Request, reply: Reply) -> None:
+        if server.requests:
+            second_has_come.set()
+            await first_is_over.wait()
+
+    async def cut(request: Request, reply: Reply) -> None:
+        await second_has_come.wait()
+        await reply.write(b"HTTP/1.1 200 OK\r\nconte")
+        first_is_over.set()
+
+    async with FakeServer(cut, on_head=hold_the_second) as server:
+        assert (await raw_answer(server.port, post(CALL) * 2))[0] == b"HTTP/1.1 200 OK\r\nconte"
+        await server.until(lambda: not server.open_connections)
 
 
 # --- CuttingProxy ---------------------------------------------------------------------------------
