@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from enum import Enum
-from itertools import islice
 from typing import Any
 
 from attrs import define, field, frozen
@@ -89,7 +88,8 @@ class EventLog:
         name: what no other log has, of this process or any other. Not the session ID, which is a credential.
         generation: `http` for streamable HTTP, `sse` for the legacy transport; goes into every ID.
         retained: how many events are kept, of all streams together; older ones are trimmed, save the newest of
-            each stream that goes on: whatever the others carry, a quiet stream can be resumed from its end.
+            each stream that goes on, and the last one sent of each where all that follows it is held: whatever
+            the others carry, a quiet stream can be resumed from its end, also once news of it comes.
         refuse_drain_race: refuse a cursor that is in a drain race; by default its event is sent again.
 
     Raises:
@@ -219,16 +219,19 @@ class EventLog:
         return Replay(stream, number - 1, (own, *entries), drain_race=True)
 
     def _trim(self) -> None:
-        """The newest `retained` stay; of what is older the ends of streams that go on."""
-        older = max(len(self._held) - self.retained, 0)
-        ends = [entry for entry in islice(self._held, older) if self._is_the_end(entry)]
-        for _ in range(older):
-            self._held.popleft()
-        self._held.extendleft(reversed(ends))
+        """The newest `retained` stay; of what is older that from which its stream can be resumed."""
+        older = [self._held.popleft() for _ in range(len(self._held) - self.retained)]
+        for entry in reversed(older):
+            if self._is_the_end(entry) or self._is_sent_again(entry):
+                self._held.appendleft(entry)
 
     def _is_the_end(self, entry: Entry) -> bool:
         """The newest event of a stream that goes on."""
         return entry.number == self.head(entry.stream) and not self.is_finished(entry.stream)
+
+    def _is_sent_again(self, entry: Entry) -> bool:
+        """The last one sent, where something follows, and all of it is held."""
+        return entry.number == self.last_sent(entry.stream) and bool(self.after(entry.stream, entry.number))
 
     def _branch_of(self, stream: str, number: int) -> int:
         """The newest branch that begins before this number. Later forks further back make earlier ones void."""

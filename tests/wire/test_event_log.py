@@ -22,6 +22,12 @@ def filled(n: int, stream: str = "get-1", **options: Any) -> EventLog:
     return log
 
 
+def fill(log: EventLog, events: int = 9) -> None:
+    """With another stream's events, of which it may retain fewer."""
+    for n in range(events):
+        log.append("call-2", message(n))
+
+
 def replayed(answer: Replay | Refusal) -> list[int]:
     assert isinstance(answer, Replay), answer
     return [entry.number for entry in answer.entries]
@@ -121,8 +127,7 @@ def test_a_cursor_is_refused_as_soon_as_an_event_behind_it_is_trimmed() -> None:
 
 def test_a_quiet_stream_is_not_trimmed_to_nothing_by_another_of_the_session() -> None:
     log = sent(filled(3, retained=3), 3)
-    for n in range(9):
-        log.append("call-2", message(n))
+    fill(log)
     assert reason(log.resume("http:7f3a/get-1/1")) is Reason.TRIMMED
     assert replayed(log.resume("http:7f3a/get-1/2")) == [3]
     assert replayed(log.resume("http:7f3a/get-1/3")) == [3], "a drain race"
@@ -131,8 +136,7 @@ def test_a_quiet_stream_is_not_trimmed_to_nothing_by_another_of_the_session() ->
 def test_a_finished_stream_is_trimmed_whole_and_its_end_is_a_drain_race_that_is_refused() -> None:
     log = sent(filled(2, retained=3), 2)
     log.finish("get-1")
-    for n in range(9):
-        log.append("call-2", message(n))
+    fill(log)
     assert log.held("get-1") == ()
     assert reason(log.resume("http:7f3a/get-1/1")) is Reason.TRIMMED
     assert reason(log.resume("http:7f3a/get-1/2")) is Reason.DRAIN_RACE
@@ -144,6 +148,34 @@ def test_the_newest_are_retained_and_besides_these_the_ends_of_streams_that_go_o
         log.append(stream, message(1))
         log.append(stream, message(2))
     assert [len(log.held(stream)) for stream in ("get-1", "call-2", "call-3")] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(("old_end", "again"), [(None, [2]), (message(1), [1, 2])])
+def test_a_quiet_stream_can_be_resumed_from_its_old_end_when_news_comes(old_end: Any, again: list[int]) -> None:
+    log = EventLog("7f3a", retained=3)
+    quiet = log.append("get-1", old_end)
+    log.sent(quiet)
+    fill(log)
+    log.append("get-1", message(2))
+    fill(log)
+    assert replayed(log.resume(quiet.event_id)) == again
+    log.append("get-1", message(3))
+    fill(log)
+    assert reason(log.resume(quiet.event_id)) is Reason.TRIMMED
+    assert [entry.number for entry in log.held("get-1")] == [3]
+
+
+def test_a_call_that_was_cut_behind_its_priming_event_is_resumed_as_long_as_its_answer_is_held() -> None:
+    log = EventLog("7f3a", retained=3)
+    priming = log.append("call-1")
+    log.sent(priming)
+    log.append("call-1", message(2))
+    log.finish("call-1")
+    fill(log, 2)
+    assert replayed(log.resume(priming.event_id)) == [2]
+    fill(log, 1)
+    assert reason(log.resume(priming.event_id)) is Reason.TRIMMED
+    assert log.held("call-1") == ()
 
 
 def test_a_hole_behind_the_cursor_is_refused_and_none_other() -> None:
