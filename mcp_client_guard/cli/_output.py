@@ -17,6 +17,8 @@ def show(text: str) -> None:
     Raises:
         OSError: it could not be written, though its reader has not left.
     """
+    if sys.stdout is None:  # closed by the caller: `print` would say nothing of it
+        raise OSError("standard output is closed")
     try:
         print(text.encode(encoding(), "backslashreplace").decode(encoding()), flush=True)
     except OSError as error:

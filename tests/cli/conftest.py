@@ -40,6 +40,14 @@ async def guard_command(
     return Ran(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
 
 
+async def guard_command_without_stdout(*arguments: str) -> Ran:
+    """The same with standard output closed, as a shell's `>&-` does."""
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "mcp_client_guard.cli", *arguments]
+    with anyio.fail_after(60):
+        done = await anyio.run_process(command, check=False, stdin=subprocess.DEVNULL)
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
 @pytest.fixture
 def left_pipe() -> Iterator[int]:
     """A pipe whose reader has left, as `| head` does."""

@@ -34,7 +34,7 @@ from mcp_client_guard.testing import (
     tool_result,
 )
 
-from .conftest import Ran
+from .conftest import Ran, guard_command_without_stdout
 
 pytestmark = pytest.mark.anyio
 
@@ -334,6 +334,15 @@ async def test_a_result_that_cannot_be_written_is_said_to_be_lost(
         ran = await mcp_guard("call", server.url, "add", stdout=full, PYTHONUNBUFFERED=unbuffered)
     assert ran.code == 0
     assert ran.err.splitlines()[-1].startswith("mcp-guard call: the result could not be written: OSError")
+
+
+@pytest.mark.parametrize(("call", "code"), [(tell_first, 0), (answer_tool_error, 1), (drop, 3)])
+async def test_a_result_is_said_to_be_lost_where_standard_output_is_closed(call: Handler, code: int) -> None:
+    async with FakeServer(ScriptedMcp(call=call)) as server:
+        ran = await guard_command_without_stdout("call", server.url, "add")
+    assert ran.code == code
+    lost = "mcp-guard call: the result could not be written: OSError: standard output is closed"
+    assert lost in ran.err.splitlines()
 
 
 @pytest.mark.parametrize(("call", "code"), [(tell_first, 0), (answer_error, 1), (drop, 3)])

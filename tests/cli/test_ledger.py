@@ -17,7 +17,7 @@ from mcp_client_guard.core.model import CallNamed, CallRepeated, SessionEnded, f
 from mcp_client_guard.stores.sqlite import SQLiteClaim
 from tests.stores.records import SECRET, TASK, moved, opened, replied, sent, settled, task
 
-from .conftest import Ran, guard_command
+from .conftest import Ran, guard_command, guard_command_without_stdout
 
 pytestmark = pytest.mark.anyio
 
@@ -308,6 +308,12 @@ async def test_what_cannot_be_written_is_exit_4(path: Path, full: int, unbuffere
     await used(path)
     ran = await guard_command("calls", str(path), stdout=full, PYTHONUNBUFFERED=unbuffered)
     assert (ran.code, ran.err) == (4, "mcp-guard calls: OSError: [Errno 28] No space left on device\n")
+
+
+async def test_that_standard_output_is_closed_is_exit_4(path: Path) -> None:
+    await used(path)
+    ran = await guard_command_without_stdout("calls", str(path))
+    assert (ran.code, ran.err) == (4, "mcp-guard calls: OSError: standard output is closed\n")
 
 
 async def test_a_name_that_standard_output_has_no_characters_for_is_escaped(path: Path) -> None:
