@@ -61,10 +61,11 @@ class Notes(Closing):
         return method in _OUT_OF_TURN or (self._leaving is None and not waiting)
 
     def _post_in_turn(self, number: int, method: str, message: JSON, headers: Mapping[str, str]) -> int:
+        super().post_note(number, method, message, headers)
         if message.get("method") not in _HAS_NO_TURN:
             self._leaving = number
             self.out.append(SetTimer(Timer(TimerKind.TURN, number), _TURN_SECONDS))
-        return super().post_note(number, method, message, headers)
+        return number
 
     def turn_over(self, number: int) -> None:
         """The server has this notification, or will not have it, or takes its time."""
@@ -87,6 +88,8 @@ class Notes(Closing):
         for note in self._waiting:
             self.out.append(Report(NotificationLost(note.method, "the host has left")))
         self._waiting.clear()
+        if self._leaving is not None:
+            self.turn_over(self._leaving)
         super().close()
 
     @property
