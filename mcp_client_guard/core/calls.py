@@ -340,7 +340,8 @@ class Calls(Choosing):
         if isinstance(call, Repeat):
             self._repeat_drained(call, message)
             return
-        if call.untold and not (call.by_guard and call.outcome in HAS_ANSWER):  # else its answer has come since
+        is_stale = call.by_guard and call.outcome in HAS_ANSWER  # its answer has come since
+        if call.untold and not (call.is_owed or is_stale):
             call.untold = False
             kept = self.policy.keep_results or bool(self.shared.names_of(call))
             self.out.append(Save((AnswerDrained(*call.row, kept),)))

@@ -146,6 +146,8 @@ class Call:
     """An earlier sending was answered in place of this one."""
     by_guard: bool = False
     """What its host was told is the guard's own word (`Outcomes._tell`), and no answer."""
+    is_owed: bool = False
+    """A repeat that was joined could not read its answer: that stays for one that can, after a restart, too."""
     untold: bool = False
     """Its outcome is settled, and is to be marked as told once the host has taken it."""
     heard: bool = False

@@ -166,6 +166,7 @@ class Outcomes(ABC):
             told = self._doubt_of(call, why, key)
             # Whoever was asked for something may go on with the call: its answer is still to come.
             owed = None if asks_for_input(answer) else answer
+            call.is_owed = owed is not None
             self.shared.doubt(call.digest, Doubt(key, told, self.clock.now, key in self.shared.names, owed))
             answer = self._doubt_answer(call, told)
         return as_asked(answer, other), bool(why)

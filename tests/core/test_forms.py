@@ -109,6 +109,30 @@ def test_who_asks_for_none_is_not_given_one_by_the_call_that_it_joined(beside: b
     assert is_in_doubt(told(again.actions, again))
 
 
+@pytest.mark.parametrize("then", ["the same repeat", "one that can read it"])
+@pytest.mark.parametrize("first_asks", [True, False])
+def test_after_a_restart_too_the_repeat_is_in_doubt_and_the_answer_for_one_that_can_read_it(
+    first_asks: bool, then: str
+) -> None:
+    one = opened()
+    ours, theirs = (as_task, plain) if first_asks else (plain, as_task)
+    first = ours(one).stream_up("e1")
+    first.cut()
+    theirs(one)
+    first.accept()
+    first.event("e1", first.progress(1))
+    first.event("e2", first.result(TASK if first_asks else RESULT))
+    one.drain(9)
+    two = one.process.killed(after=1.0).connect()
+    prove(two)
+    again = (theirs if then == "the same repeat" else ours)(two)
+    assert not is_sent(again)
+    if then == "the same repeat" and not first_asks:
+        assert is_error(told(again.actions, again))
+    elif not first_asks:
+        assert told(again.actions, again)["result"] == RESULT
+
+
 def test_nor_one_that_came_late() -> None:
     one = opened()
     first = as_task(one)
