@@ -109,8 +109,8 @@ class Progress(logging.Handler):
     """Why nothing could be sent, the last time: no event tells of what is tried again."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno == logging.INFO:
-            self.unsent = record.getMessage()
+        if (text := record.getMessage()).startswith("nothing could be sent"):
+            self.unsent = text
 
 
 def _why(error: BaseException, progress: Progress) -> Failed:
@@ -142,13 +142,21 @@ async def _called(options: argparse.Namespace, progress: Progress) -> None:
             with anyio.fail_after(options.connect_timeout):
                 await host.open(probe=options.generation != "sessions")
         except TimeoutError:
-            why = progress.unsent or await _hint(options.url)
+            why = await _why_no_session(options.url, progress)
             told = f"not executed: no session within {options.connect_timeout:g} s"
             raise Failed(Exit.NOT_EXECUTED, f"{told} ({why})" if why else told) from None
         except Refused as refused:
             raise Failed(Exit.NOT_EXECUTED, f"not executed: no session: {refused}") from None
         progress.called = True
         progress.answer = await host.call(options.tool, options.arguments)
+
+
+async def _why_no_session(url: str, progress: Progress) -> str:
+    """What failed is over where the server can be connected to by now: something may have been sent since."""
+    hint = await _hint(url)
+    if not progress.unsent:
+        return hint
+    return progress.unsent if hint else f"earlier: {progress.unsent}"
 
 
 async def _hint(url: str) -> str:

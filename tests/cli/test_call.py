@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import socket
 import sys
@@ -18,7 +19,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from mcp_client_guard import CallInDoubt, CallSettled, Outcome, SQLiteStore
 from mcp_client_guard._connection import Connection
 from mcp_client_guard.cli import main
-from mcp_client_guard.cli._call import _show_event
+from mcp_client_guard.cli._call import Progress, _show_event, _why_no_session
 from mcp_client_guard.cli._plain_host import PlainHost
 from mcp_client_guard.testing import (
     FakeServer,
@@ -261,6 +262,16 @@ async def test_a_server_that_says_nothing_is_not_executed(mcp_guard: Command) ->
         ran = await mcp_guard("call", server.url, "add", "--connect-timeout", "1")
     assert ran.code == 4
     assert ran.err.splitlines()[-1] == "mcp-guard call: not executed: no session within 1 s"
+
+
+async def test_a_server_that_came_late_and_says_nothing_is_not_said_to_be_away() -> None:
+    progress = Progress()
+    progress.handle(logging.makeLogRecord({"msg": "nothing could be sent: ConnectError"}))
+    progress.handle(logging.makeLogRecord({"msg": "whatever else is logged", "levelno": logging.INFO}))
+    async with FakeServer(never) as server:
+        assert await _why_no_session(server.url, progress) == "earlier: nothing could be sent: ConnectError"
+        server.refuse()
+        assert await _why_no_session(server.url, progress) == "nothing could be sent: ConnectError"
 
 
 async def test_the_ledger_is_kept_in_the_store(mcp_guard: Command, tmp_path: Path) -> None:
