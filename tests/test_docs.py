@@ -26,7 +26,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 URL = "https://example.com/mcp"
 FENCED = re.compile(r"^(?:<!-- needs: mcp (\d) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINKED = re.compile(r"\]\((?!https?:)([^)#]+)")
-ELSEWHERE = {"httpx", "send_request_headers"}
+ELSEWHERE = {"httpx", "pyproject", "send_request_headers"}
 MAJOR = "2" if find_spec("mcp_types") else "1"
 
 
