@@ -70,6 +70,7 @@ _ACCEPT_ANY = {"accept": "application/json, text/event-stream", "content-type": 
 _ACCEPT_EVENTS = {"accept": "text/event-stream", "cache-control": "no-store"}
 _LINGER = 1.0
 _CLOSING_SECONDS = 0.3
+_LAST_NOTES_SECONDS = 0.2
 _STALLED_SECONDS = 5.0
 """For which what is not a request waits for the store: what was received is the host's (L2, L6)."""
 
@@ -124,24 +125,23 @@ class StreamableHttp:
         self.feed(MessageSubmitted(message, headers, call_key, named, resumes))
 
     async def close(self) -> None:
-        """Leave: let go what the host has written last, end the session if so ordered, write what is unwritten.
-
-        Takes at most a second.
-        """
+        """Leave, in at most a second: let the host's last words go, end the session, write what is unwritten."""
         self.inbox.leave()
         self._tell_drained()
-        with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-            while self.machine.notes_are_leaving:
-                self._one_ended = anyio.Event()
-                await self._one_ended.wait()
-        self.feed(CloseRequested())
-        try:
-            with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-                for end in self._ends:
-                    await self._end_session(end)
-        finally:  # asyncio's own cancellation passes through the shield; ordered, the records are on their way
-            with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-                await self._saving.all()
+        try:  # asyncio's own cancellation passes through shields
+            with anyio.move_on_after(_LAST_NOTES_SECONDS, shield=True):
+                while self.machine.notes_are_leaving:
+                    self._one_ended = anyio.Event()
+                    await self._one_ended.wait()
+        finally:
+            self.feed(CloseRequested())
+            try:
+                with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+                    for end in self._ends:
+                        await self._end_session(end)
+            finally:  # ordered, the records are on their way
+                with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+                    await self._saving.all()
 
     # Between the core and the world.
 

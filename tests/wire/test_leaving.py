@@ -338,6 +338,43 @@ async def test_a_host_cancelled_by_asyncio_at_each_await_gives_its_key_up(
                 pass
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancel_while_a_last_notification_is_not_taken_ends_the_session_all_the_same(
+    tmp_path: Any,
+) -> None:
+    async def stall(request: Request, reply: Reply) -> None:
+        if request.rpc_method == "notifications/progress":
+            await reply.play(How.STALL)
+        await reply.status(202)
+
+    store = SQLiteStore(tmp_path / "agent.db")
+    ready = asyncio.Event()
+
+    async def hosting(url: str) -> None:
+        guard = Guard(url, store=store, terminate_on_close=True)
+        async with Connection(guard, plain_codec) as (read, write):
+            params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+            await write.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+            assert "result" in await read.receive()
+            await write.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            await write.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}})
+            ready.set()
+            await asyncio.sleep(3600)
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp(notify=stall)) as server:
+            task = asyncio.get_running_loop().create_task(hosting(server.url))
+            await ready.wait()
+            await server.wait_for(lambda request: request.rpc_method == "notifications/progress")
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            (session,) = await store.sessions()
+            assert session.ended_at is not None
+
+
 async def test_a_timeout_around_a_call_is_a_timeout_and_the_connection_goes_on() -> None:
     mcp = Streams(steps(How.STALL))
     async with plainly(mcp) as (_, host):
