@@ -21,7 +21,8 @@ def why_unread(answer: JSON, asked: Call | Joined) -> str:
     task = task_of(answer)
     if task is not None:
         return "" if (asked.stateless if task.is_extension else asked.as_task) else _A_TASK
-    return _NO_TASK if asked.as_task and "result" in answer else ""
+    # By its name it is never sent again, whatever its host makes of this.
+    return _NO_TASK if asked.as_task and not asked.named and "result" in answer else ""
 
 
 def as_asked(answer: JSON, asked: Call | Joined) -> JSON:

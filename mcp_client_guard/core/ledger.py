@@ -66,6 +66,8 @@ class Joined:
     """It goes on with the same call (`SharedLedger.went_on`)."""
     as_task: bool = False
     """It asks for a task (`Call.as_task`)."""
+    named: bool = False
+    """By a name."""
 
 
 @define(eq=False, repr=False)

@@ -229,7 +229,7 @@ class Repeats(Outcomes):
             else:
                 self._link(call, named)
         # With those who joined it while it waited for a session.
-        one = Joined(self.machine, call.host_id, call.stateless, goes_along, call.as_task)
+        one = Joined(self.machine, call.host_id, call.stateless, goes_along, call.as_task, call.named)
         other.joined += [one, *call.joined]
         call.joined.clear()
         # It may be the repeat of one that was given up.

@@ -156,6 +156,20 @@ def test_nor_one_that_a_name_stands_for() -> None:
     assert is_sent(plain(one, **name))
 
 
+def test_by_its_name_who_asks_for_a_task_again_gets_what_came_of_it() -> None:
+    """Its SDK may raise for a result; but it is not sent again, whoever comes by that name."""
+    one, name = opened(), {"_meta": {CALL_KEY: "order-17"}}
+    as_task(one, **name).answer(TASK)
+    one.drain(9)
+    two = one.process.killed().connect()
+    prove(two)
+    joined = as_task(two, **name)
+    two.sent("tasks/get").answer({"taskId": "t1", "status": "completed"})
+    assert told(two.sent("tasks/result").answer(RESULT), joined)["result"] == RESULT
+    later = as_task(two, **name)
+    assert told(later.actions, later)["result"] == RESULT
+
+
 def test_who_joined_one_that_waits_and_is_a_repeat_itself_is_in_doubt_about_what_that_repeats() -> None:
     one = opened()
     two = opened(one.process)
