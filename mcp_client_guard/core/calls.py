@@ -9,8 +9,9 @@ from .answers import not_executed_answer, session_lost_answer
 from .choosing import Choosing
 from .classify import Ran
 from .inputs import Forwarded, MessageSubmitted
-from .ledger import CALL_KEY, NEVER_SENT, Call, Own, Repeat, host_token_of, meta_of
+from .ledger import NEVER_SENT, Call, Own, Repeat
 from .listening import is_listen
+from .meta import CALL_KEY, host_token_of, meta_of
 from .model import HAS_ANSWER, JSON, AnswerDrained, Outcome
 from .outcomes import deadline_timer
 from .report import NotificationLost

@@ -24,7 +24,8 @@ from .classify import (
 )
 from .heritage import OldSession
 from .inputs import MessageSubmitted
-from .ledger import Call, Own, Refusal, meta_object, without_meta
+from .ledger import Call, Own, Refusal
+from .meta import meta_object, without_meta
 from .model import JSON, Generation, GenerationFound
 from .modern import STATELESS_FROM
 from .report import GenerationChosen, OrphanDropped

@@ -13,7 +13,8 @@ from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
 from .classify import INTERNAL_ERROR, Ran, code_of, may_pass
-from .ledger import Call, Refusal, with_subscription
+from .ledger import Call, Refusal
+from .meta import with_subscription
 from .model import JSON, Outcome
 from .outcomes import OWN_SECONDS, deadline_timer
 from .reconcile import Reconciling, Stranded

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .inputs import MessageSubmitted
+from .meta import meta_object
 from .model import JSON
 
 STATELESS_FROM = "2026-07-28"
@@ -64,9 +65,9 @@ def server_info_of(result: JSON) -> JSON:
 
 def dressed(method: str, params: JSON, like: MessageSubmitted, tool: JSON | None) -> MessageSubmitted:
     """A request of the guard's own, in the envelope of one of the host's, and under headers of its own."""
-    theirs = _meta_of(like.message)
+    theirs = meta_object(like.message)
     meta = {name: theirs[name] for name in _ENVELOPE if name in theirs}
-    body = {**params, "_meta": {**meta, **_meta_of({"params": params})}}
+    body = {**params, "_meta": {**meta, **meta_object({"params": params})}}
     headers = {_VERSION: like.headers[_VERSION], "mcp-method": method}
     name = params.get(_NAMED_BY.get(method, ""))
     if isinstance(name, str):
@@ -95,12 +96,6 @@ def encoded(value: str) -> str:
     if _PLAIN.fullmatch(value) and value == value.strip() and not _SENTINEL.fullmatch(value):
         return value
     return f"=?base64?{b64encode(value.encode('utf-8', 'surrogatepass')).decode('ascii')}?="
-
-
-def _meta_of(message: JSON) -> JSON:
-    params = message.get("params")
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    return meta if isinstance(meta, dict) else {}
 
 
 def _marked(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -12,7 +12,8 @@ from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
 from .clock import Clock
 from .forms import as_asked, why_unread
 from .inputs import MessageSubmitted
-from .ledger import Call, Joined, Ledger, Own, Repeat, arguments_digest, to_wire
+from .ledger import Call, Joined, Ledger, Own, Repeat, arguments_digest
+from .meta import to_wire
 from .model import JSON, CallNamed, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
 from .modern import as_complete, with_argument
 from .policy import GuardPolicy

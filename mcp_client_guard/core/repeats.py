@@ -7,7 +7,8 @@ from attrs import define, evolve
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .forms import why_unread
-from .ledger import CONSENT, Call, Joined, Own, Repeat, arguments_digest, meta_of
+from .ledger import Call, Joined, Own, Repeat, arguments_digest
+from .meta import CONSENT, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome, OutcomeTold, Told
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused

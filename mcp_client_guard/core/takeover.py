@@ -10,7 +10,8 @@ from .asked import Asked
 from .classify import LOCKED, code_of, is_suspect_answer
 from .heritage import PROCESS_DIED, Heir, Heritage, OldSession
 from .inputs import MessageSubmitted
-from .ledger import NEVER_SENT, Call, Own, Refusal, without_meta
+from .ledger import NEVER_SENT, Call, Own, Refusal
+from .meta import without_meta
 from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
 from .outcomes import deadline_timer
 from .own import OwnRequests

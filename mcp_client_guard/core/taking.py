@@ -10,8 +10,9 @@ from attrs import define, field
 
 from .actions import Report
 from .inputs import MessageSubmitted
-from .ledger import Call, Own, subscription_of, with_subscription
+from .ledger import Call, Own
 from .listening import ACKNOWLEDGED, is_listen
+from .meta import subscription_of, with_subscription
 from .model import JSON, Outcome
 from .modern import offers_itself, server_info_of, version_of
 from .report import NotificationLost, OrphanDropped

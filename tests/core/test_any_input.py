@@ -14,7 +14,8 @@ from mcp_client_guard.core.actions import Ask, AskUpgrade, EndSession, Get, Post
 from mcp_client_guard.core.answers import not_executed_answer
 from mcp_client_guard.core.calls import Calls
 from mcp_client_guard.core.inputs import UNREADABLE, Reconciled, UpgradeAnswered
-from mcp_client_guard.core.ledger import CALL_KEY, Own
+from mcp_client_guard.core.ledger import Own
+from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
 from mcp_client_guard.core.session import Session

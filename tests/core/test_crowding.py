@@ -10,7 +10,7 @@ from mcp_client_guard.core import crowding
 from mcp_client_guard.core.actions import Hangup, Post, Save, TimerKind
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.core.inputs import ConnectionFreed, MessageSubmitted
-from mcp_client_guard.core.ledger import CALL_KEY
+from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
 from mcp_client_guard.core.verdicts import Resend
@@ -28,6 +28,15 @@ def limited(
     for connection in range(1, 9):
         driver.feed(ConnectionFreed(connection))
     return driver
+
+
+def refused(driver: Driver, status: int) -> Peer:
+    """A call that is refused, and its connection free."""
+    call = driver.call("a")
+    end = call.stale()
+    call.refuse(status)
+    end.free()
+    return call
 
 
 def posted(actions: list[Any]) -> list[str]:
@@ -174,10 +183,7 @@ def test_a_doubt_frees_its_connection_at_once() -> None:
 
 def test_a_refusal_that_may_mean_a_lost_session_keeps_its_connection_until_a_ping_was_answered() -> None:
     driver = limited(1)
-    call = driver.call("a")
-    end = call.stale()
-    call.refuse(400)
-    end.free()
+    refused(driver, 400)
     driver.call("b")
     ping = driver.sent("ping")
     assert not posted(ping.answer({}))
@@ -208,10 +214,7 @@ def test_what_waits_for_a_connection_is_refused_with_the_session_it_needs() -> N
 
 def test_what_waits_for_a_session_lets_pass_what_waits_for_a_connection_alone() -> None:
     driver = limited(1)
-    first = driver.call("a")
-    end = first.stale()
-    first.refuse(404)
-    end.free()
+    first = refused(driver, 404)
     driver.call("b")
     driver.request("tools/list", mcp_protocol_version=VERSION)
     driver.cancel(first)

@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import ledger as ledger_module
-from mcp_client_guard.core.ledger import (
-    CALL_KEY,
-    Call,
-    Ledger,
-    arguments_digest,
-    host_token_of,
-    subscription_of,
-    to_wire,
-    with_subscription,
-)
+from mcp_client_guard.core.ledger import Call, Ledger, arguments_digest
+from mcp_client_guard.core.meta import CALL_KEY, host_token_of, subscription_of, to_wire, with_subscription
 from mcp_client_guard.core.model import Outcome
 
 from .driver import Driver

@@ -9,7 +9,7 @@ import pytest
 from mcp_client_guard.core.actions import Action, Post, TimerKind
 from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CODE_NOT_EXECUTED, CallInDoubt
 from mcp_client_guard.core.inputs import MessageSubmitted, ReconnectRequested
-from mcp_client_guard.core.ledger import CALL_KEY, CONSENT
+from mcp_client_guard.core.meta import CALL_KEY, CONSENT
 from mcp_client_guard.core.model import JSON, CallRepeated, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused

@@ -10,7 +10,7 @@ import pytest
 from mcp_client_guard.core import model, takeover
 from mcp_client_guard.core.actions import Action, Ask, Deliver, Get, Post, Save, Timer, TimerKind
 from mcp_client_guard.core.inputs import Reconciled
-from mcp_client_guard.core.ledger import CALL_KEY
+from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
 from mcp_client_guard.core.report import SessionLost

@@ -10,7 +10,7 @@ import pytest
 from mcp_client_guard import CallSettled, Guard, Outcome, Reinitialized, SessionLost
 from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import plain_codec
-from mcp_client_guard.core.ledger import CALL_KEY
+from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.report import NotificationLost, OrphanDropped
 from mcp_client_guard.testing import (
     FakeServer,
