@@ -88,9 +88,10 @@ async def tools_call(host: Any) -> None:
 
 @scenario("sse-retry")
 async def sse_retry(host: Any) -> None:
-    # The round trip before the call lets the standalone stream open first: the server hands the pending
-    # response to whichever GET comes next.
-    await host.list_tools()
+    # The round trips before the call let the standalone stream open first: the server hands the pending
+    # response to whichever GET comes next. Under load one was not enough.
+    for _ in range(10):
+        await host.list_tools()
     assert "Reconnection" in text_of(await host.call_tool("test_reconnection", {}))
 
 
