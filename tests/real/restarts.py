@@ -79,6 +79,8 @@ class Call:
     answered: bool = False
     kills: int = 0
     """How often the server died while this was unanswered."""
+    is_late: bool = False
+    """Made after a kill whose loss of the session may not have been met yet: this may meet it."""
 
     @property
     def doubt(self) -> CallInDoubt | None:
@@ -115,6 +117,8 @@ class Load:
     calls: list[Call] = field(factory=list)
     answered: int = 0
     stopped: bool = False
+    reopened: bool = True
+    """A call was completed since the last kill: the session that it took with it has been replaced."""
     _news: anyio.Event = field(factory=anyio.Event)
 
     async def keep_calling(self, call_tool: CallTool) -> None:
@@ -122,12 +126,14 @@ class Load:
         while not self.stopped:
             tool = self.rng.choice(TOOLS)
             call = Call(tool, f"{tool}-{len(self.calls)}", round(self.rng.uniform(0, LONGEST_CALL), 4))
+            call.is_late = not self.reopened
             self.calls.append(call)
             try:
                 call.answer = await call_tool(tool, {"label": call.label, "seconds": call.seconds})
             except Exception as error:
                 call.error = error
             call.answered = True
+            self.reopened = self.reopened or call.completed
             self.answered += 1
             self._news.set()
             self._news = anyio.Event()
@@ -148,6 +154,7 @@ class Load:
             await anyio.sleep(self.rng.uniform(0, 0.1))  # nothing is waited for: any moment will do
             before = self.in_flight()
             await server.kill()
+            self.reopened = False
             caught = list({id(call): call for call in [*before, *self.in_flight()]}.values())
             for call in caught:
                 call.kills += 1
@@ -228,7 +235,7 @@ def judge(plan: Plan, load: Load, server: RestartedServer, ledger: Sequence[Stor
     )
 
 
-KILLS_SURVIVED = 2
+LOSSES_SURVIVED = 2
 """A harmless call is sent again after each; one that is lost once more may be told as in doubt."""
 
 
@@ -248,7 +255,7 @@ def faults_of(call: Call, ran: int) -> list[str]:
         faults.append(f"{what}: it did run")
     if call.tool == "charge" and call.doubt and not call.kills:
         faults.append(f"{what}: needless doubt, {call.doubt.reason}")
-    if call.tool != "charge" and not call.completed and call.kills <= KILLS_SURVIVED:
+    if call.tool != "charge" and not call.completed and call.kills + call.is_late <= LOSSES_SURVIVED:
         faults.append(f"{what}: harmless, and no result: {call.doubt or call.error}")
     return faults
 

@@ -66,6 +66,7 @@ def test_the_judge_sees(fault: str) -> None:
 def test_the_judge_sees_no_fault_in_an_honest_answer() -> None:
     assert not faults_of(Call("charge", "charge-1", 0, RIGHT, answered=True), 1)
     assert not faults_of(Call("charge", "charge-1", 0, error=NOT_EXECUTED, answered=True), 0)
+    assert not faults_of(Call("look", "look-1", 0, error=NOT_EXECUTED, answered=True, kills=2, is_late=True), 0)
     for ran in (0, 1):
         assert not faults_of(Call("charge", "charge-1", 0, doubtful(), answered=True, kills=1), ran)
 
