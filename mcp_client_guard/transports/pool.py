@@ -1,4 +1,4 @@
-"""Our own client: httpcore's pool of connections, and of httpx what a server can ask for: cookies, decoding.
+"""Our own client: httpcore's pools of connections, and of httpx what a server can ask for: cookies, decoding.
 
 It has the shape that the shell needs of any client, and httpx's defaults. What of httpx is not wanted here
 (auth, hooks, redirects, the models) took half the time of a call.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 IDLE_CONNECTION_SECONDS = 2.0
 """uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
 
-_IDLE_CONNECTIONS = 20
-"""Kept open, as httpx does: the pool goes through all of them for each request."""
+_IN_ONE_POOL = 20
+"""Requests at once, and idle connections kept, as httpx does. A pool goes through all its connections for each
+request, which many requests at once would pay for with their square: the others are in further pools."""
 
 ERRORS = (
     httpcore.NetworkError,
@@ -41,6 +42,16 @@ _DEFAULTS = {
     b"connection": b"keep-alive",
     b"user-agent": b"mcp-client-guard",
 }
+
+
+def _new_pool() -> httpcore.AsyncConnectionPool:
+    return httpcore.AsyncConnectionPool(
+        ssl_context=tls(),
+        max_connections=None,
+        max_keepalive_connections=_IN_ONE_POOL,
+        keepalive_expiry=IDLE_CONNECTION_SECONDS,
+        network_backend=_Network(),
+    )
 
 
 @define(eq=False, repr=False)
@@ -65,6 +76,8 @@ class PooledResponse:
     url: httpx.URL
     core: httpcore.Response
     is_encoded: bool
+    over: Callable[[], Awaitable[None]]
+    """To be called once it is closed."""
     is_stream_consumed = False
     """Read by its user alone, and once."""
 
@@ -92,7 +105,18 @@ class PooledResponse:
         return chunks
 
     async def aclose(self) -> None:
-        await self.core.aclose()
+        try:
+            await self.core.aclose()
+        finally:
+            await self.over()
+
+
+@define(eq=False)
+class _Pool:
+    """One of httpcore's, and the requests that it has now."""
+
+    core: httpcore.AsyncConnectionPool = field(factory=_new_pool)
+    under_way: set[PooledRequest] = field(factory=set)
 
 
 @define(eq=False, repr=False)
@@ -101,20 +125,13 @@ class PoolClient:
 
     headers: Mapping[str, str] = field(repr=False)
     _common: dict[bytes, bytes] = field(init=False, repr=False)
-    _pool: httpcore.AsyncConnectionPool = field(init=False)
+    _pools: list[_Pool] = field(factory=lambda: [_Pool()], init=False)
     _cookies: httpx.Cookies = field(factory=httpx.Cookies, init=False, repr=False)
     _known: tuple[httpx.URL, httpcore.URL] | None = field(default=None, init=False)
     """The last URL in both classes."""
 
     def __attrs_post_init__(self) -> None:
         self._common = _DEFAULTS | {k.lower().encode("ascii"): v.encode() for k, v in self.headers.items()}
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls(),
-            max_connections=None,
-            max_keepalive_connections=_IDLE_CONNECTIONS,
-            keepalive_expiry=IDLE_CONNECTION_SECONDS,
-            network_backend=_Network(),
-        )
 
     def build_request(
         self,
@@ -149,12 +166,34 @@ class PoolClient:
 
     async def send(self, request: PooledRequest, **_: Any) -> PooledResponse:
         """The response as soon as its headers are here; its body is not read, and no redirect followed."""
-        core = await self._pool.handle_async_request(request.core)
+        pool = self._take_pool()
+        pool.under_way.add(request)
+        over = partial(self._over, pool, request)
+        try:
+            core = await pool.core.handle_async_request(request.core)
+        except BaseException:
+            await over()
+            raise
         names = {name.lower() for name, _ in core.headers}
         if b"set-cookie" in names:
             carrier = httpx.Request(request.core.method.decode(), request.url)
             self._cookies.extract_cookies(httpx.Response(core.status, headers=core.headers, request=carrier))
-        return PooledResponse(request.url, core, b"content-encoding" in names)
+        return PooledResponse(request.url, core, b"content-encoding" in names, over)
+
+    def _take_pool(self) -> _Pool:
+        """The first that has room: an idle connection is most likely there."""
+        for pool in self._pools:
+            if len(pool.under_way) < _IN_ONE_POOL:
+                return pool
+        self._pools.append(_Pool())
+        return self._pools[-1]
+
+    async def _over(self, pool: _Pool, request: PooledRequest) -> None:
+        """The first pool stays; what another has kept open may be needed by nobody for long."""
+        pool.under_way.discard(request)
+        if not pool.under_way and pool in self._pools[1:]:
+            self._pools.remove(pool)
+            await pool.core.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,7 +201,8 @@ class PoolClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._pool.aclose()
+        for pool in self._pools:
+            await pool.core.aclose()
 
 
 @define(eq=False)

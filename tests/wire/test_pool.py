@@ -233,3 +233,49 @@ async def test_a_pace_that_the_caller_has_chosen_is_kept_to() -> None:
         async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(socket_options=chosen)) as client:
             pace = {"level": socket.IPPROTO_TCP, "name": socket.TCP_KEEPINTVL}
             assert await option_of(client, server.url, ours=False, **pace) == 7
+
+
+CROWD = 50
+
+
+async def crowd(client: pool.PoolClient, url: str) -> list[int]:
+    """The statuses that so many requests at once draw; 0 for one that could not be sent."""
+    statuses: list[int] = []
+
+    async def ask() -> None:
+        try:
+            async with http.Endpoint(client, url, tells_when_begun=True).request("POST", {}, b"{}") as answer:
+                assert not [chunk async for chunk in answer.chunks()]
+                statuses.append(answer.status)
+        except pool.ERRORS:
+            statuses.append(0)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(CROWD):
+            tasks.start_soon(ask)
+    return statuses
+
+
+async def test_what_only_a_crowd_needed_is_closed_after_it() -> None:
+    """A connection that waits for a request which may never come is the server's to keep, too."""
+
+    async def answer_all(request: Request, reply: Reply) -> None:
+        await server.until(lambda: len(server.requests) >= CROWD)
+        await reply.status(202)
+
+    async with FakeServer(answer_all) as server, pool.PoolClient({}) as client:
+        with anyio.fail_after(LIMIT):
+            assert await crowd(client, server.url) == [202] * CROWD
+            assert server.connections == CROWD
+            await server.until(lambda: server.open_connections <= 20)
+
+
+async def test_a_crowd_that_is_refused_leaves_nothing_behind() -> None:
+    async with FakeServer(refusing) as server, pool.PoolClient({}) as client:
+        server.refuse()
+        for _ in range(2):
+            assert await crowd(client, server.url) == [0] * CROWD
+        assert len(client._pools) == 1
+        server.listen_again()
+        with anyio.fail_after(LIMIT):
+            assert await crowd(client, server.url) == [404] * CROWD
