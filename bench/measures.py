@@ -17,12 +17,14 @@ from attrs import frozen
 from mcp import ClientSession
 
 from bench.contestants import Contestant, clock, host_on
+from bench.line import far_away
 
 Numbers = dict[str, float]
 Measure = Callable[[Contestant, str], Awaitable[Numbers]]
 
 SMALL, BIG = 100, 10_000  # bytes of JSON in one event
 WARM_UP = 50  # events
+TRIP = 0.05  # seconds
 RETRY_MS = 10  # so short that a jitter on top of it does not count
 
 
@@ -122,6 +124,13 @@ async def resume(contestant: Contestant, url: str, *, n: int) -> Numbers:
     }
 
 
+async def resume_far_away(contestant: Contestant, url: str, *, n: int) -> Numbers:
+    """The same over a line that has a length, counted in round trips from when the end of the stream is here."""
+    async with far_away(url, TRIP) as far_url:
+        beyond = (await resume(contestant, far_url, n=n))["beyond_retry_ms"] / 1e3
+    return {"round_trips": (beyond - TRIP / 2) / TRIP}
+
+
 async def server_times(host: Any) -> dict[str, float]:
     request = host.prepare_call("times")
     await host.send(request)
@@ -207,6 +216,7 @@ def measures(scale: float, *, every: bool = True) -> dict[str, Planned]:
         "call, SSE answer": Planned(partial(calls, n=times(100, 10), tool="sse")),
         "call, JSON answer": Planned(partial(calls, n=times(100, 10), tool="json")),
         "resume": Planned(partial(resume, n=times(2, 1))),
+        "resume, 50 ms away": Planned(partial(resume_far_away, n=times(2, 1))),
         "500 calls at once": Planned(partial(concurrent, n=min(500, times(500, 20))), rounds=0.4),
     }
     return known if every else {name: known[name] for name in _OF_EACH}
