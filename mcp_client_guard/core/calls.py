@@ -145,8 +145,10 @@ class Calls(Choosing):
         del self._waiting[call.first_wire_id]
         self.shared.end(call.digest, call)
         unsent = Named(call.call_key, call.digest)
+        before = call.stood_for
         for name in self.shared.names_of(call):
-            self.shared.name(name, unsent)
+            # The answer of the one that it repeats may have come meanwhile.
+            self.shared.name(name, before if before is not None and before.answer is not None else unsent)
         self.shared.goes_on(call, unsent)
 
     def _call_from(self, sent: MessageSubmitted, known: Round | None = None) -> Call:

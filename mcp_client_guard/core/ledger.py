@@ -329,12 +329,15 @@ def _as_wire_id(value: object) -> int | None:
     return None
 
 
-def arguments_digest(params: JSON) -> bytes:
-    """128-bit BLAKE2b of tool and arguments, for finding repeats.
+def arguments_digest(params: JSON, but: str | None = None) -> bytes:
+    """128-bit BLAKE2b of tool and arguments, `but` for one of them, for finding repeats.
 
     What does not tell two calls apart: the order of keys, `1` or `1.0`, no arguments or empty ones.
     """
-    what = loads(dumps([params.get("name"), params.get("arguments") or {}]), parse_float=_number)
+    arguments = params.get("arguments") or {}
+    if but is not None and isinstance(arguments, dict):
+        arguments = {name: value for name, value in arguments.items() if name != but}
+    what = loads(dumps([params.get("name"), arguments]), parse_float=_number)
     text = dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
 

@@ -42,6 +42,12 @@ def meta_of(params: JSON, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def argument_of(params: JSON, name: str) -> object:
+    """What the host has given for this argument of a tool; None also for nothing."""
+    arguments = params.get("arguments")
+    return arguments.get(name) if isinstance(arguments, dict) else None
+
+
 def without_meta(params: object) -> JSON:
     """What a request says: `_meta` is of the message alone. Traced hosts put a new trace ID into each."""
     return {k: v for k, v in params.items() if k != "_meta"} if isinstance(params, dict) else {}

@@ -13,7 +13,7 @@ from .clock import Clock
 from .forms import as_asked, why_unread
 from .inputs import MessageSubmitted
 from .ledger import Call, Joined, Ledger, Own, Repeat, arguments_digest
-from .meta import to_wire
+from .meta import argument_of, to_wire
 from .model import JSON, CallNamed, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
 from .modern import as_complete, with_argument
 from .policy import GuardPolicy
@@ -68,7 +68,7 @@ class Outcomes(ABC):
         self._put(call, delay)
 
     def _row_of(self, call: Call) -> CallSent:
-        call.digest = arguments_digest(call.params)
+        call.digest = self._digest_of(call)
         return CallSent(
             call.incarnation,
             call.wire_id,
@@ -80,10 +80,19 @@ class Outcomes(ABC):
             call.named,
         )
 
+    def _digest_of(self, call: Call) -> bytes:
+        """The key in an argument does not tell two calls apart: models make one up for each attempt."""
+        return arguments_digest(call.params, self._key_argument(call))
+
+    def _key_argument(self, call: Call) -> str | None:
+        return self.policy.call_key_argument_of(call.tool) if call.method == "tools/call" else None
+
     def _put(self, call: Call, delay: Delay = NO_DELAY) -> None:
         """Order the POST of a request whose row is written."""
         headers = call.sent.headers if call.sent is not None else {}
-        argument = self.policy.call_key_argument_of(call.tool) if call.method == "tools/call" else None
+        argument = self._key_argument(call)
+        if argument is not None and argument_of(call.params, argument) is not None:
+            argument = None  # the host has a key of its own for it
         if argument is not None and call.stateless:
             headers = with_argument(headers, call.listed, argument, call.call_key)
         message = to_wire(call.message, call, argument)
@@ -239,8 +248,7 @@ class Outcomes(ABC):
         told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
         known = Named(call.call_key, call.digest, None, outcome, answer, told)
         self.shared.goes_on(call, known)
-        for name in self.shared.names_of(call):
-            self.shared.name(name, known)
+        self.shared.settled(call, known)
 
     def _record(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None = None) -> None:
         kept = {k: v for k, v in answer.items() if k != "id"} if answer and call.keeps_answer else None

@@ -7,7 +7,7 @@ from attrs import define, evolve
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .forms import why_unread
-from .ledger import Call, Joined, Own, Repeat, arguments_digest
+from .ledger import Call, Joined, Own, Repeat
 from .meta import CONSENT, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome, OutcomeTold, Told
 from .outcomes import Outcomes
@@ -29,7 +29,7 @@ class Repeats(Outcomes):
     def _repeats_known(self, call: Call) -> bool:
         if call.method != "tools/call":
             return False
-        call.digest = arguments_digest(call.params)
+        call.digest = self._digest_of(call)
         if call.is_new:
             return False
         consent = meta_of(call.params, CONSENT)

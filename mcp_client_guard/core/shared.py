@@ -285,14 +285,26 @@ class SharedLedger:
         named = None if name is None else self.names.get(name)
         return name if named is not None and named.call_key == call_key else None
 
+    def settled(self, call: Call, known: Named) -> None:
+        """Its names stand for what it has come to; and again, should nothing run of a repeat by consent."""
+        for name in (call.call_key, self._links.get(call.call_key, "")):
+            repeat = self.names[name].call if name in self.names else None
+            if repeat is None or repeat.first_wire_id == call.first_wire_id:
+                continue
+            before = repeat.newest.stood_for
+            if before is not None and before.call_key == call.call_key:
+                repeat.newest.stood_for = known
+        for name in self.names_of(call):
+            self.name(name, known)
+
     def names_of(self, call: Call) -> tuple[str, ...]:
         """All that the host may call this call by."""
         own, linked = (call.call_key,) if call.named else (), self.linked(call.call_key)
         return own if linked is None else (*own, linked)
 
     def is_named(self, what: Call | Doubt) -> bool:
-        """Whether the host has a name for it."""
-        return what.named or self.linked(what.call_key) is not None
+        """Whether the host has a name for it, or had: what that stands for by now is another matter."""
+        return what.named or what.call_key in self._links
 
     def has_name(self, call_key: str) -> bool:
         """Whether this is the name of a call, or the host has one for the call with this key."""

@@ -815,6 +815,23 @@ def test_the_call_key_is_copied_into_an_argument_where_the_user_says_so(argument
     assert call.order.message["params"]["arguments"] == {**(arguments or {}), "idempotency_key": "key-2"}
 
 
+@pytest.mark.parametrize(("of_the_host", "sent"), [("order-17", "order-17"), ("", ""), (None, "key-2")])
+def test_a_key_that_the_host_has_put_there_is_left_to_it(of_the_host: str | None, sent: str) -> None:
+    """The server knows the host's earlier attempts by it."""
+    driver = Driver(GuardPolicy(call_key_argument={"charge": "key"})).opened()
+    call = driver.call(key=of_the_host)
+    assert isinstance(call.order, Post)
+    assert call.order.message["params"]["arguments"] == {"key": sent}
+
+
+def test_a_repeat_with_another_key_in_that_argument_is_a_repeat() -> None:
+    """Models make one up for each attempt."""
+    driver = Driver(GuardPolicy(call_key_argument={"charge": "key"})).opened()
+    driver.call(key="k-1", cents=5).cut()
+    assert not of(driver.call(key="k-2", cents=5).actions, Post)
+    assert of(driver.call(key="k-1", cents=6).actions, Post)
+
+
 def test_equal_calls_that_wait_for_the_host_s_own_session_both_go_out() -> None:
     """Nothing was lost: a framework's two tasks may well send the same call as soon as they are open."""
     driver = Driver()

@@ -151,6 +151,14 @@ def test_the_call_key_in_an_argument_is_repeated_in_its_header() -> None:
     assert post.headers["mcp-param-cents"] == "5"
 
 
+def test_a_key_of_the_host_s_own_keeps_its_header() -> None:
+    driver = listed(GuardPolicy(call_key_argument={"*": "key"}))
+    headers = {"mcp_protocol_version": VERSION, "mcp_param_key": "order-17"}
+    call = driver.request("tools/call", {"name": "charge", "arguments": {"key": "order-17"}}, **headers)
+    (post,) = of(call.actions, Post)
+    assert post.headers["mcp-param-key"] == post.message["params"]["arguments"]["key"] == "order-17"
+
+
 def test_the_call_key_is_an_argument_of_tools_alone() -> None:
     driver = listed(GuardPolicy(call_key_argument={"*": "key"}))
     sent = driver.request("tools/list", {"_meta": {"a": 1}}, mcp_protocol_version=VERSION)

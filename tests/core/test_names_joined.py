@@ -219,14 +219,59 @@ def test_consent_to_a_name_is_none_to_what_it_stood_for_once_it_has_run(
 def test_what_a_consented_repeat_comes_to_leaves_the_first_in_doubt(
     process: Process, one: Connection, named: bool, restarted: bool
 ) -> None:
-    """The consent was to that repeat: an equal call without its name, or with a new one, may repeat the first."""
+    """The consent was to that repeat: an equal call without its name may repeat the first. One with another name
+    is another call: the first has its name from when that was repeated."""
     (one.named("order-17") if named else one.call()).cut()
     assert is_doubted(one.named("order-17"))
     process.shared.consent("order-17")
     one.named("order-17").answer(CHARGED)
     one.drain(4)
     later = restarted_as(process) if restarted else one
-    assert is_doubted(later.call() if named else later.named("order-18"))
+    assert is_doubted(later.call())
+    assert is_sent(later.named("order-18"))
+
+
+@pytest.fixture(params=["named", "linked"])
+def repeated(request: pytest.FixtureRequest, process: Process, one: Connection) -> tuple[Peer, Peer]:
+    """A call that has a name and was cancelled, and its repeat by consent, which is under way."""
+    first = one.named("order-17") if request.param == "named" else one.call()
+    one.cancel(first)
+    assert is_doubted(one.named("order-17"))
+    process.shared.consent("order-17")
+    return first, one.named("order-17")
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_the_late_answer_is_that_of_the_name_though_a_repeat_by_consent_did_not_run(
+    process: Process, one: Connection, repeated: tuple[Peer, Peer], restarted: bool
+) -> None:
+    first, repeat = repeated
+    first.answer(CHARGED)
+    repeat.refuse(413)
+    later = restarted_as(process) if restarted else one
+    assert results(later.named("order-17").actions) == [CHARGED]
+
+
+def test_a_repeat_by_consent_that_waits_gets_the_late_answer_of_the_first(
+    process: Process, one: Connection
+) -> None:
+    first = one.named("order-17").stream_up()
+    one.cancel(first)
+    one.request("tools/list").refuse(404)
+    process.shared.consent("order-17")
+    waiting = one.named("order-17")
+    assert not is_sent(waiting)
+    first.event("9", first.result(CHARGED))
+    assert results(one.reinitialized())[-2:] == [CHARGED, {"tools": []}]
+
+
+def test_what_a_repeat_by_consent_came_to_is_not_undone_by_the_late_answer_of_the_first(
+    one: Connection, repeated: tuple[Peer, Peer]
+) -> None:
+    first, repeat = repeated
+    repeat.answer({"content": [{"type": "text", "text": "by consent"}]})
+    first.answer(CHARGED)
+    assert len(results(one.named("order-17").actions)) == 1
 
 
 def test_an_answer_that_comes_late_is_that_of_the_name(one: Connection) -> None:
