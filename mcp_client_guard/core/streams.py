@@ -7,7 +7,7 @@ from typing import Any
 from attrs import define, evolve
 
 from .actions import Hangup, Report, Timer, TimerKind
-from .classify import may_pass
+from .classify import is_suspect_answer, may_pass
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
 from .messages import messages_of
@@ -332,7 +332,7 @@ class Streams(Upgrading):
         elif stream.resumed and (status < 300 or status >= 400) and not may_pass(status):
             self._resume_refused(stream, status)
             return
-        elif status >= 400 and not may_pass(status):
+        elif (status >= 400 and not may_pass(status)) or (status < 300 and is_suspect_answer(body)):
             self.calls.probe(Refusal(status, body))  # of the standalone stream, which was open before
         stream.attempts += 1
         if stream.call is not None and stream.attempts > self.policy.max_attempts:

@@ -95,6 +95,18 @@ def test_a_404_while_posts_work_is_tried_again_ever_more_slowly(stream: Peer) ->
     assert stream.order.delay.cap == 60.0
 
 
+@pytest.mark.parametrize(("code", "asks"), [(-32001, True), (-32603, False)])
+def test_an_error_with_200_that_may_mean_a_lost_session_has_it_asked(
+    driver: Driver, stream: Peer, code: int, asks: bool
+) -> None:
+    """Or the next charge would be the one that finds it out."""
+    stream.cut()
+    stream.accept(events=False)
+    actions = stream.body({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "no such session"}})
+    assert [post.message["method"] for post in of(actions, Post)] == ["ping"] * asks
+    assert of(actions, Get)
+
+
 def test_a_409_is_waited_out_and_the_old_connection_closed_first(stream: Peer) -> None:
     stream.cut()
     for _ in range(30):
