@@ -234,7 +234,8 @@ class Guard:
     def consent(self, call_key: str) -> None:
         """Allow one repeat of the call in doubt with this key, or name, which would otherwise be refused.
 
-        A key that no call in doubt has changes nothing, and is no error: it may be known to the next connection.
+        A key that no call in doubt has is no error: it may be known to the next connection. Consent that was given
+        while a call was under way is none to what comes of it.
 
         Raises:
             ValueError: what is no text, or an empty one.

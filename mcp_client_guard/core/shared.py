@@ -296,6 +296,9 @@ class SharedLedger:
                 repeat.newest.stood_for = known
         for name in self.names_of(call):
             self.name(name, known)
+        if known.told is not None:
+            for key in (call.call_key, *self.names_of(call)):
+                self.consents.pop(key, None)  # what was given before was to no doubt, or to the last one
 
     def names_of(self, call: Call) -> tuple[str, ...]:
         """All that the host may call this call by."""

@@ -8,7 +8,18 @@ from typing import Any
 from attrs import define, field
 
 from .actions import NO_DELAY, Delay
-from .classify import Ran, SessionWord, code_of, ends_legacy, is_modern, knows_no_session, rule_on
+from .classify import (
+    Ran,
+    Ruling,
+    SessionWord,
+    code_of,
+    ends_legacy,
+    is_modern,
+    is_said_in_session,
+    is_suspect_answer,
+    knows_no_session,
+    rule_on,
+)
 from .detecting import Detecting
 from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
@@ -61,8 +72,10 @@ class Suspecting(Detecting):
             self._own_failed(call, reason, refusal)
         elif gone:
             self._strand(Stranded(call, reason, Ran.MAYBE if call.was_taken else Ran.NO, refusal))
-        elif ruling.session is SessionWord.ASK and self._may_suspect(call, refusal):
+        elif ruling.session is SessionWord.ASK and self._may_suspect(call, refusal, ruling):
             self._suspect(Stranded(call, reason, ruling.ran_if_gone, refusal))
+        elif ruling.session is SessionWord.ASK and self._may_have_died(call, ruling):
+            self.in_doubt(call, reason)
         else:
             self._settle_refused(call, ruling.ran, refusal)
 
@@ -75,9 +88,14 @@ class Suspecting(Detecting):
         if ruling.session is SessionWord.GONE:
             self.refused(call, refusal, session_sent=True)
             return True
-        if ruling.session is SessionWord.ALIVE or call.method == "ping" or not self._may_suspect(call, refusal):
+        if ruling.session is SessionWord.ALIVE or call.method == "ping":
             return False
-        self._suspect(Stranded(call, reason, ruling.ran_if_gone, refusal))
+        if self._may_suspect(call, refusal, ruling):
+            self._suspect(Stranded(call, reason, ruling.ran_if_gone, refusal))
+        elif self._may_have_died(call, ruling):
+            self.in_doubt(call, reason)
+        else:
+            return False
         return True
 
     def unreadable(self, call: Call, body: Any, reason: str) -> None:
@@ -90,10 +108,18 @@ class Suspecting(Detecting):
         else:
             self.in_doubt(call, reason)
 
-    def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
-        """Not where a new session has made no difference, nor where the request was taken: it is an answer."""
+    def _may_have_died(self, call: Call, ruling: Ruling) -> bool:
+        """Its session is known to be gone, and this may be the word of a gateway that has lost the server then."""
+        is_host_s = call.own in (None, Own.HOOK)
+        return is_host_s and call.may_have_side_effects and ruling.ran_if_gone is Ran.MAYBE and self.is_over(call)
+
+    def _may_suspect(self, call: Call, refusal: Refusal, ruling: Ruling) -> bool:
+        """Not where a new session has made no difference, nor where the request was taken: it is an answer. But a
+        gateway that has taken it may lose its server."""
         drew_it_before = call.refusal is not None and call.refusal.is_like(refusal)
-        if call.own not in (None, Own.HOOK) or call.was_taken or drew_it_before:
+        said_of_running = ruling.ran_if_gone is Ran.MAYBE and is_suspect_answer(refusal.body)
+        was_read = call.was_taken and not said_of_running
+        if call.own not in (None, Own.HOOK) or was_read or drew_it_before:
             return False
         if self._suspicion is not None or self.is_over(call):
             unread = call.legacy and ends_legacy(refusal.status) and not refusal.names(call)
@@ -164,7 +190,7 @@ class Suspecting(Detecting):
             if was_gone:
                 self._strand(suspect)
             else:
-                self._believe(suspect)
+                self._believe(suspect, lives=means_nothing)
         if self._suspects:
             self.probe()
 
@@ -173,7 +199,8 @@ class Suspecting(Detecting):
         if self.session.state is _S.LIVE:
             self._last_word = refusal if self._may_look() else None
             self._last_word_of = self.session.incarnation
-            self._suspects = self._alike()
+            lives = answered if refusal is None else is_said_in_session(refusal.status, refusal.body)
+            self._suspects = self._alike(lives=lives)
             reasons = [suspect.reason for suspect in self._suspects]
             drew, self._drew = self._drew, None
             self._drew_alike = drew is not None and self._last_word is not None and self._last_word.is_like(drew)
@@ -190,19 +217,22 @@ class Suspecting(Detecting):
                     self.clear_suspects()
         self.streams.ping_over(answered)
 
-    def _alike(self) -> list[Stranded]:
-        """The suspects that drew what the ping drew; what the others drew is their answer."""
+    def _alike(self, *, lives: bool = False) -> list[Stranded]:
+        """The suspects that drew what the ping drew; what the others drew says nothing of the session.
+
+        `lives`: it does, by what the ping drew.
+        """
         suspects, self._suspects = [s for s in self._suspects if s.call.in_flight], []
         alike = []
         for suspect in suspects:
             if suspect.refusal is not None and self._is_last_word(suspect.call, suspect.refusal):
                 alike.append(suspect)
             else:
-                self._believe(suspect)
+                self._believe(suspect, lives=lives)
         return alike
 
     def clear_suspects(self, only: Call | None = None, *, may_wait: bool = True) -> None:
-        """The session lives, as far as anybody can say: what looked like its end was an answer.
+        """Nobody can say that the session is gone, nor that it lives: it is kept.
 
         Not `may_wait`: they must have their outcome now.
         """
@@ -211,12 +241,16 @@ class Suspecting(Detecting):
         for suspect in suspects:
             self._believe(suspect, may_wait=may_wait)
 
-    def _believe(self, suspect: Stranded, *, may_wait: bool = True) -> None:
-        """What this request drew says nothing of the session."""
+    def _believe(self, suspect: Stranded, *, lives: bool = False, may_wait: bool = True) -> None:
+        """What this request drew is taken for its answer; but for what gateways say, too, of a request that was
+        running when they lost their server: only where the session `lives` is that the word of the server."""
         call, refusal = suspect.call, suspect.refusal
         if not call.in_flight or refusal is None:
             return
         call.troubled = call.suspected = False
+        if suspect.ran is Ran.MAYBE and call.may_have_side_effects and not lives:
+            self.in_doubt(call, suspect.reason, again=may_wait)
+            return
         messages = messages_of(refusal.body) if refusal.status == 200 else ()
         if messages:
             self.settle_answer(call, messages[0])

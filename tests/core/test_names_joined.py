@@ -360,3 +360,19 @@ def test_a_name_that_is_forgotten_leaves_no_link(one: Connection) -> None:
 
 def test_a_ledger_without_links_has_none() -> None:
     assert SharedLedger().linked("key") is None
+
+
+@pytest.mark.parametrize("when", ["while its repeat is under way", "before it is in doubt"])
+def test_consent_to_what_is_not_in_doubt_lets_no_later_repeat_through(
+    process: Process, one: Connection, when: str
+) -> None:
+    """The second click of a double click; nobody has checked what comes of the call after it."""
+    call = one.named("order-17")
+    if when == "while its repeat is under way":
+        call.cut()
+        process.shared.consent("order-17")
+        call = one.named("order-17")
+        assert is_sent(call)
+    process.shared.consent("order-17")
+    call.cut()
+    assert is_doubted(one.named("order-17"))

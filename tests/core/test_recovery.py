@@ -243,8 +243,8 @@ def test_another_error_of_the_old_session_is_the_answer_of_a_call_that_ran(drive
     ran = driver.call("a")
     driver.call("b").refuse(404)
     driver.reinitialized()
-    actions = ran.answer_error(-32000)
-    assert error_of(actions)["code"] == -32000
+    actions = ran.answer_error(-32603)
+    assert error_of(actions)["code"] == -32603
     assert not posted(actions)
 
 
@@ -253,7 +253,9 @@ def test_another_error_of_the_old_session_is_the_answer_of_a_call_that_ran(drive
 def test_how_a_session_ends_says_nothing_of_what_a_call_has_drawn_already(
     driver: Driver, refusal: int, how: str
 ) -> None:
-    """Unless the ping drew just that: it ran, and is not sent again."""
+    """Unless the ping drew just that: it is not sent again. What a gateway says of a request that was running, too,
+    when it lost its server is no answer then."""
+    expected = Outcome.IN_DOUBT if refusal in (200, 500) else Outcome.COMPLETED
     call, other = driver.call(), driver.request("tools/list")
     if how == "lost before it came":
         other.refuse(404)
@@ -263,15 +265,17 @@ def test_how_a_session_ends_says_nothing_of_what_a_call_has_drawn_already(
         actions += driver.sent("ping").refuse(404)
     elif how == "another draws 404":
         actions += other.refuse(404)
-    assert [r.outcome for r in reports(actions, CallSettled) if r.method == "tools/call"] == [Outcome.COMPLETED]
+    assert [r.outcome for r in reports(actions, CallSettled) if r.method == "tools/call"] == [expected]
     assert [m for m in delivered(actions) if m.get("id") == call.host_id]
     if how != "lost before it came":
         driver.reinitialized()
     assert len(posted(driver.log, "tools/call")) == 1
 
 
+@pytest.mark.parametrize("code", [-32000, -32600, -32603])
 @pytest.mark.parametrize("sign", ["priming", "progress", "log", "progress on another stream", "resumed"])
-def test_an_error_after_any_sign_of_life_is_the_answer_of_a_call_that_ran(sign: str) -> None:
+def test_an_error_after_any_sign_of_life_is_the_answer_of_a_call_that_ran(sign: str, code: int) -> None:
+    """Where a gateway says so, too, when it has lost its server: only if the session lives."""
     driver = Driver().opened(standalone=True)
     call = driver.call()
     call.accept()
@@ -286,10 +290,49 @@ def test_an_error_after_any_sign_of_life_is_the_answer_of_a_call_that_ran(sign: 
         call.resumed()
     else:
         driver.standalone.event(None, call.progress(1))
-    actions = call.event(None, call.error(-32000))
+    actions = call.event(None, call.error(code))
+    assert len(posted(driver.log, "ping")) == (code == -32000)
+    if code == -32000:
+        actions = driver.sent("ping").answer({})
     assert outcomes(actions) == [Outcome.COMPLETED]
+    assert error_of(actions)["code"] == code
+    assert len(posted(driver.log, "tools/call")) == 1
+
+
+@pytest.mark.parametrize("ping", ["cut", "alike", "busy"])
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("drew", [-32000, -32001, 500, 408])
+def test_what_a_gateway_says_that_lost_its_server_is_no_answer_while_nobody_says_that_the_session_lives(
+    driver: Driver, drew: int, taken: bool, ping: str
+) -> None:
+    """The longer the outage, the less there is to say so."""
+    call = driver.call()
+    if taken and drew < 0:
+        call.accept()
+        call.event("p")
+        call.event(None, call.error(drew))
+    else:
+        refused_as(call, drew)
+    if ping == "cut":
+        actions = driver.sent("ping").cut()
+    elif ping == "busy":
+        actions = driver.sent("ping").refuse(503)
+    else:
+        refused_as(driver.sent("ping"), drew)
+        actions = driver.sent("initialize").refuse(503)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not posted(driver.call().actions, "tools/call"), "its repeat"
+
+
+def refused_as(peer: Peer, drew: int) -> list[Action]:
+    return peer.answer_error(drew) if drew < 0 else peer.refuse(drew)
+
+
+def test_a_harmless_request_is_told_what_the_gateway_says(driver: Driver) -> None:
+    read = driver.request("resources/read", {"uri": "a"})
+    read.answer_error(-32000)
+    actions = driver.sent("ping").cut()
     assert error_of(actions)["code"] == -32000
-    assert not posted(driver.log, "ping")
 
 
 @pytest.mark.parametrize("status", [404, 401, 413, 429, 503])
@@ -307,7 +350,7 @@ def test_of_several_suspects_only_those_that_drew_what_the_ping_drew_did_not_run
     ran.answer_error(-32000)
     refused.refuse(400)
     actions = driver.sent("ping").refuse(400)
-    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
     assert outcomes(later.refuse(409)) == [Outcome.COMPLETED], "while another session is opened"
     again = posted(driver.reinitialized(), "tools/call")
     assert [p.message["params"]["name"] for p in again] == ["refused"]
