@@ -216,7 +216,8 @@ class Repeats(Outcomes):
         self.out.append(Report(RepeatRefused(call.tool, told.call_key)))
 
     def _repeat_drained(self, repeat: Repeat, message: JSON) -> None:
-        if repeat.call.untold:
+        is_owed = not repeat.by_guard and self.shared.owes(repeat.call.digest, repeat.of)
+        if repeat.call.untold and not is_owed:
             # A later round has the same call key: that answer is not what was taken here.
             kept = self.policy.keep_results or self.shared.has_name(repeat.of) or asks_for_input(message)
             self.out.append(Save((OutcomeTold(repeat.of, Told.CALLER, not kept, repeat.by_guard),)))

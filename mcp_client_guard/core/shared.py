@@ -160,6 +160,10 @@ class SharedLedger:
                 kept.append(left)
         self._keep(digest, kept)
 
+    def owes(self, digest: bytes, call_key: str) -> bool:
+        """Whether a repeat is still to get the answer of the call with this key."""
+        return any(d.call_key == call_key and d.answer is not None for d in self._doubts.get(digest, ()))
+
     def _keep(self, digest: bytes, doubts: list[Doubt]) -> tuple[Doubt, ...]:
         if doubts:
             self._doubts[digest] = tuple(doubts)

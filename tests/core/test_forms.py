@@ -111,15 +111,19 @@ def test_who_asks_for_none_is_not_given_one_by_the_call_that_it_joined(beside: b
 
 
 @pytest.mark.parametrize("then", ["the same repeat", "one that can read it"])
+@pytest.mark.parametrize("another", [True, False])
 @pytest.mark.parametrize("first_asks", [True, False])
 def test_after_a_restart_too_the_repeat_is_in_doubt_and_the_answer_for_one_that_can_read_it(
-    first_asks: bool, then: str
+    first_asks: bool, another: bool, then: str
 ) -> None:
+    """Also where `another` repeat has read it."""
     one = opened()
     ours, theirs = (as_task, plain) if first_asks else (plain, as_task)
     first = ours(one).stream_up("e1")
     first.cut()
     theirs(one)
+    if another:
+        ours(one)
     first.accept()
     first.event("e1", first.progress(1))
     first.event("e2", first.result(TASK if first_asks else RESULT))
