@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _KEPT = 4096
 """Calls in doubt and consents remembered; the oldest go first."""
-_KEPT_ALIKE = 16
+_KEPT_ALIKE = 256
 """Calls in doubt with the same tool and arguments."""
 _ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED, Outcome.INPUT_REQUIRED)
 _UNKNOWN = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)

@@ -71,6 +71,7 @@ def test_a_consent_is_older_than_what_comes_into_doubt_on_the_next_event_loop() 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "_KEPT", 2)
+    monkeypatch.setattr(shared, "_KEPT_ALIKE", 16)
     ledger = SharedLedger()
     for number in range(40):
         ledger.doubt(b"same", doubt(f"k{number}"))
