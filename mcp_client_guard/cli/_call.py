@@ -119,7 +119,7 @@ def _why(error: BaseException, progress: Progress) -> Failed:
         return error
     interrupted = isinstance(error, KeyboardInterrupt | CancelledError)
     if not interrupted and not isinstance(error, GuardError):
-        note("".join(format_exception(error)))
+        note(*"".join(format_exception(error)).split("\n"))
     what = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
     if progress.called:
         return Failed(Exit.IN_DOUBT, f"{what}: the call may or may not have run")
@@ -182,7 +182,7 @@ def _tell(answer: JSON) -> Exit:
         return _fail(Failed(_exit_of(error), f"error {error.get('code')}: {error.get('message')}"))
     result = answer["result"]
     try:
-        show(_as_json(result))
+        show(_for_stdout(result))
     except Exception as error:
         note(f"mcp-guard call: the result could not be written: {type(error).__name__}: {error}")
     if doubt := CallInDoubt.find(result):
@@ -207,14 +207,20 @@ def _exit_of(error: JSON) -> Exit:
             return Exit.TOOL_ERROR
 
 
-def _as_json(result: JSON) -> str:
-    """For people, where standard output has the characters: nothing has half of a surrogate pair."""
-    text = json.dumps(result, indent=2, ensure_ascii=False)
+def _for_stdout(result: JSON) -> str:
+    """For people, where standard output has the characters."""
+    text = _as_json(result, indent=2)
     try:
         text.encode(encoding())
     except UnicodeEncodeError:
         return json.dumps(result, indent=2)
     return text
+
+
+def _as_json(value: Any, indent: int | None = None) -> str:
+    """For people: escaped is only what a terminal might obey."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _fail(failed: Failed) -> Exit:
@@ -230,11 +236,11 @@ def _show_event(event: Event) -> None:
 
 def _shown(value: Any) -> str:
     value = getattr(value, "value", value)
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and " " in value else str(value)
+    return _as_json(value) if isinstance(value, str) and " " in value else str(value)
 
 
 def _show_notification(message: JSON) -> None:
-    note(f"{message['method']} {json.dumps(message.get('params', {}), ensure_ascii=False)}")
+    note(f"{message['method']} {_as_json(message.get('params', {}))}")
 
 
 def _url(text: str) -> str:

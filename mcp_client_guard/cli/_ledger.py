@@ -15,8 +15,8 @@ from mcp_client_guard import Outcome, SQLiteStore, StoreError
 from mcp_client_guard.stores import StoredCall, StoredSession
 
 from ._exits import LEDGER_EXIT_CODES, Exit
-from ._output import note, show
-from ._rows import call_as_json, calls_as_table, plain, session_as_json, sessions_as_table
+from ._output import note, plain, show
+from ._rows import call_as_json, calls_as_table, session_as_json, sessions_as_table
 
 _CALLS = """\
 Show the calls in a store (the SQLite file of SQLiteStore) that are not done with: those in doubt, which may or
@@ -161,8 +161,8 @@ async def _forget(options: argparse.Namespace) -> Exit:
     if not owners:
         return _not_forgotten(f"no such call has the call key {options.call_key!r}", Exit.NOT_EXECUTED)
     if len(owners) > 1:
-        choices = "\n  ".join(sorted(_as_options(*owner) for owner in owners))
-        return _not_forgotten(f"several have it: say which with one of\n  {choices}", Exit.USAGE)
+        choices = sorted(f"  {_as_options(*owner)}" for owner in owners)
+        return _not_forgotten("several have it: say which with one of", Exit.USAGE, *choices)
     ((key, origin, principal),) = owners
     try:
         claim = await keeps_all.claim(key, origin=origin, principal=principal)
@@ -186,6 +186,6 @@ def _as_options(key: str, origin: str | None, principal: str | None) -> str:
     return shlex.join([f"--key={plain(key)}", f"--origin={plain(origin)}", f"--principal={plain(principal)}"])
 
 
-def _not_forgotten(why: str, exit: Exit) -> Exit:
-    note(f"mcp-guard calls: nothing was forgotten: {why}")
+def _not_forgotten(why: str, exit: Exit, *choices: str) -> Exit:
+    note(f"mcp-guard calls: nothing was forgotten: {why}", *choices)
     return exit

@@ -27,11 +27,17 @@ def show(text: str) -> None:
             raise
 
 
-def note(text: str) -> None:
-    """Print on standard error. That nobody can be told of something changes nothing."""
+def note(*lines: str) -> None:
+    """Print these lines on standard error, each on one. That nobody can be told of something changes nothing."""
     if sys.stderr is None:  # closed by the caller: `print` would take standard output in its place
         return
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(*map(plain, lines), sep="\n", file=sys.stderr, flush=True)
     except OSError:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is flushed there at exit
+
+
+def plain(told: object) -> str:
+    """On one line, and with nothing that a terminal would obey: much of what is told comes from elsewhere."""
+    text = "-" if told is None else str(told)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -8,6 +8,8 @@ from datetime import datetime, timezone
 from mcp_client_guard.core.model import JSON, fingerprint
 from mcp_client_guard.stores import StoredCall, StoredSession
 
+from ._output import plain
+
 
 def call_as_json(call: StoredCall) -> JSON:
     task = None
@@ -97,12 +99,6 @@ def _session_cells(session: JSON) -> list[object]:
         session["cursors"],
         session["ended_at"] and f"{session['ended_at']} {session['end_reason']}",
     ]
-
-
-def plain(cell: object) -> str:
-    """On one line, and with nothing that a terminal would obey: names and reasons come from elsewhere."""
-    text = "-" if cell is None else str(cell)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _time(seconds: float | None) -> str | None:

@@ -181,6 +181,51 @@ async def test_an_error_is_exit_1_in_one_line(mcp_guard: Command) -> None:
     assert ran.err.splitlines()[-1] == "mcp-guard call: error -32602: Unknown tool: nothing"
 
 
+LIES = "no\x1b[2K\r\u009b1A\u202e\nmcp-guard call: not executed: HTTP 401"
+PLAIN = r"no\x1b[2K\r\x9b1A\u202e\nmcp-guard call: not executed: HTTP 401"
+
+
+async def refuse_with_lies(request: Request, reply: Reply) -> None:
+    await reply.json(error(request.rpc_id, -32000, LIES))
+
+
+async def lie_in_notifications(request: Request, reply: Reply) -> None:
+    await reply.open_sse()
+    await reply.event(notification("notifications/message", level="info", data=LIES))
+    await reply.event(notification(LIES))
+    await reply.event(error(request.rpc_id, -32000, LIES))
+    await reply.finish()
+
+
+@pytest.mark.parametrize(
+    ("mcp", "code", "said"),
+    [
+        (ScriptedMcp(call=refuse_with_lies), 1, f"error -32000: {PLAIN}"),
+        (ScriptedMcp(call=lie_in_notifications), 1, f"error -32000: {PLAIN}"),
+        (ScriptedMcp(initialize=refuse_with_lies), 4, f"not executed: no session: {PLAIN}"),
+    ],
+    ids=["error", "notifications", "no session"],
+)
+async def test_what_a_server_says_cannot_command_the_terminal(
+    mcp_guard: Command, mcp: ScriptedMcp, code: int, said: str
+) -> None:
+    async with FakeServer(mcp) as server:
+        ran = await mcp_guard("call", server.url, "charge", "--generation", "sessions")
+    *before, last = ran.err.splitlines()
+    assert (ran.code, last) == (code, f"mcp-guard call: {said}")
+    assert last.isprintable()
+    assert all(line.isprintable() and not line.startswith("mcp-guard call") for line in before)
+
+
+async def test_a_result_cannot_command_the_terminal_and_is_the_same_json(mcp_guard: Command) -> None:
+    said = f"{LIES} añadido 😀 \x7f\U000e0041"
+    async with FakeServer(ScriptedMcp(call=answering(said))) as server:
+        ran = await mcp_guard("call", server.url, "charge")
+    assert json.loads(ran.out)["content"][0]["text"] == said
+    assert all(line.isprintable() for line in ran.out.split("\n"))
+    assert "añadido 😀" in ran.out
+
+
 @pytest.mark.parametrize(
     ("status", "code", "said"),
     [
