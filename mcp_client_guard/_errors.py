@@ -13,6 +13,8 @@ What the guard concludes about a call is a value (`CallInDoubt`), not one of the
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class GuardError(Exception):
     """Base of every error raised by this package."""
@@ -25,6 +27,11 @@ class RequestFailed(GuardError):
         super().__init__(f"{message} (JSON-RPC error {code})")
         self.code = code
         self.data = data
+        self._message = message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled by what it was made of: its `args` are the text."""
+        return type(self), (self.code, self._message, self.data), vars(self)
 
 
 class StoreError(GuardError):

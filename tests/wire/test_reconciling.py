@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -153,6 +155,15 @@ async def test_a_question_of_the_hook_s_whose_answer_is_lost_raises_and_says_not
         assert (await host.call()).text == "ask the bank"
     assert len(raised) == 1
     assert len(mcp.ran) == 2, "the call, and the question"
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda failed: pickle.loads(pickle.dumps(failed))])
+def test_what_a_question_draws_can_be_copied_and_pickled(again: Callable[[RequestFailed], RequestFailed]) -> None:
+    """Pools of processes hand errors over so."""
+    failed = RequestFailed(-32000, "no such charge", {"a": 1})
+    failed.asked_by = "a worker"  # type: ignore[attr-defined]
+    assert str(again(failed)) == "no such charge (JSON-RPC error -32000)"
+    assert vars(again(failed)) == vars(failed)
 
 
 async def test_the_hook_s_own_words_reach_the_caller_and_the_call_stays_in_doubt() -> None:
