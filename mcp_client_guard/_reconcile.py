@@ -47,10 +47,6 @@ class InDoubtCall:
         return cls(doubt.tool, arguments, doubt.call_key, doubt.reason, doubt.cancel_signalled)
 
 
-ReconcileHook = Callable[[InDoubtCall, "Reconciler"], Awaitable[Verdict | None]]
-"""Async: given the call and a client on the present session, says what to do. None: as the policy says."""
-
-
 @define(eq=False, repr=False)
 class Hooks:
     """Runs the hook for each call that the core asks about, and carries its questions to the server."""
@@ -186,3 +182,8 @@ class Reconciler:
     async def request(self, method: str, params: dict[str, Any] | None = None) -> JSON:
         """Send any request; returns its result as JSON. Raises as `call_tool` does."""
         return await self._hooks.request(method, params or {})
+
+
+# Without a forward reference, which nobody could resolve where the alias is used.
+ReconcileHook = Callable[[InDoubtCall, Reconciler], Awaitable[Verdict | None]]
+"""Async: given the call and a client on the present session, says what to do. None: as the policy says."""

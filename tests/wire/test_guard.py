@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import anyio
 import httpx
@@ -28,6 +28,7 @@ from mcp_client_guard import (
 from mcp_client_guard._events import level_of
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
+from mcp_client_guard._reconcile import ReconcileHook
 from mcp_client_guard.core import report
 from mcp_client_guard.stores import StoredCall
 from mcp_client_guard.testing import (
@@ -437,6 +438,11 @@ def test_what_can_be_meant_is_taken() -> None:
         "HTTPS://[::1]:443/mcp?a=b", headers=headers, principal="", terminate_on_close=False, websocket=""
     )
     assert guard.state == "closed"
+
+
+def test_what_a_guard_is_given_has_types_that_others_can_read() -> None:
+    """Containers and validators do, from another module."""
+    assert get_type_hints(Guard.__init__)["reconcile"] == ReconcileHook | None
 
 
 @pytest.mark.parametrize("wrong", ["", 17, None])
