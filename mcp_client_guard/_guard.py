@@ -389,7 +389,7 @@ def _upgrade_url(url: str, websocket: bool | str) -> str:
         from .transports import websocket as _  # noqa: F401
     except ImportError as error:
         raise ImportError("websocket=... needs: pip install 'mcp-client-guard[ws]'") from error
-    asked = http.below(url, "upgrade") if websocket is True else http.joined(url, str(websocket))
-    if http.origin_of(asked) != http.origin_of(url):
-        raise ValueError("the upgrade's URL must have the origin of the endpoint")
+    asked = http.upgrade_of(url, None if websocket is True else str(websocket))
+    if asked is None or http.origin_of(asked) != http.origin_of(url):
+        raise ValueError("websocket must lead to a URL of the endpoint's origin")
     return asked

@@ -110,15 +110,14 @@ def endpoint_of(url: str) -> str:
     return f"{origin_of(url)}{parsed.path}{query}"
 
 
-def joined(url: str, reference: str) -> str:
-    """A reference, as it stands on the page `url`."""
-    return str(httpx.URL(url).join(reference))
-
-
-def below(url: str, name: str) -> str:
-    """The URL with this name after its path; its query is kept."""
+def upgrade_of(url: str, reference: str | None) -> str | None:
+    """Where this leads from the endpoint, or what is below its path, with its query. None: nowhere."""
     whole = httpx.URL(url)
-    return str(whole.copy_with(path=f"{whole.path.rstrip('/')}/{name}"))
+    path = f"{whole.path.rstrip('/')}/upgrade"
+    try:
+        return str(whole.copy_with(path=path) if reference is None else whole.join(reference))
+    except (ValueError, httpx.InvalidURL):
+        return None
 
 
 def can_have_written(error: BaseException) -> bool:

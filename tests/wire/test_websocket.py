@@ -498,3 +498,9 @@ def test_where_it_is_asked_for(url: str, websocket: bool | str, asked: str) -> N
 def test_another_origin_is_refused(elsewhere: str) -> None:
     with pytest.raises(ValueError, match="origin"):
         Guard("https://example.com/mcp", websocket=elsewhere)
+
+
+@pytest.mark.parametrize("nowhere", ["\n", "\ud800", "http://[::1", "https://example.com:x/", "x" * 70_000])
+def test_what_is_no_url_is_refused(nowhere: str) -> None:
+    with pytest.raises(ValueError, match=r"^websocket must lead to a URL"):
+        Guard("https://example.com/mcp", websocket=nowhere)
