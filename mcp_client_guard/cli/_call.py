@@ -86,12 +86,16 @@ def run(options: argparse.Namespace) -> Exit:
     """Call, print, and say how it went."""
     if options.key is not None and options.store is None:
         return _fail(Failed(Exit.USAGE, "--key names a connection in a store: give --store, too"))
+    try:
+        guard = _guard_of(options)
+    except ValueError as error:
+        return _fail(Failed(Exit.USAGE, str(error)))
     progress = Progress()
     logger = logging.getLogger("mcp_client_guard")
     logger.addHandler(progress)
     logger.setLevel(logging.INFO)
     try:
-        anyio.run(_called, options, progress)
+        anyio.run(_called, guard, options, progress)
     except (Exception, KeyboardInterrupt, CancelledError) as error:  # the last: anyio's own runner on Python 3.10
         if progress.answer is None:
             return _fail(_why(error, progress))
@@ -126,16 +130,19 @@ def _why(error: BaseException, progress: Progress) -> Failed:
     return Failed(Exit.NOT_EXECUTED, f"not executed: {what}")
 
 
-async def _called(options: argparse.Namespace, progress: Progress) -> None:
-    guard = Guard(
+def _guard_of(options: argparse.Namespace) -> Guard:
+    return Guard(
         options.url,
         store=SQLiteStore(options.store) if options.store is not None else MemoryStore(),
-        key=options.key or "default",
+        key="default" if options.key is None else options.key,
         headers=dict(options.header),
         generation=options.generation,
         policy=GuardPolicy(call_deadline=options.deadline),
         on_event=_show_event,
     )
+
+
+async def _called(guard: Guard, options: argparse.Namespace, progress: Progress) -> None:
     async with Connection(guard, host_codec) as (read, write):
         host = PlainHost(read, write, _show_notification)
         try:

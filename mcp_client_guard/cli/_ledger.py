@@ -37,7 +37,7 @@ fingerprints. Works while other processes use the store.
 
 def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     calls = _command(commands, "calls", "show what became of the calls in a store", _CALLS)
-    calls.add_argument("db", metavar="DB", help="the file of the store")
+    calls.add_argument("db", metavar="DB", type=_path, help="the file of the store")
     _add_key(calls, default=None)
     calls.add_argument("--all", action="store_true", help="show every call")
     calls.add_argument("--json", action="store_true", help="print JSON")
@@ -53,10 +53,18 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     forget.set_defaults(run=lambda options: _run("calls", _forget, options))
 
     sessions = _command(commands, "sessions", "show the sessions in a store", _SESSIONS)
-    sessions.add_argument("db", metavar="DB", help="the file of the store")
+    sessions.add_argument("db", metavar="DB", type=_path, help="the file of the store")
     _add_key(sessions, default=None)
     sessions.add_argument("--json", action="store_true", help="print JSON")
     sessions.set_defaults(run=lambda options: _run("sessions", _show_sessions, options))
+
+
+def _path(text: str) -> str:
+    try:
+        SQLiteStore(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _command(

@@ -326,7 +326,15 @@ async def test_a_name_that_standard_output_has_no_characters_for_is_escaped(path
 
 
 @pytest.mark.parametrize(
-    "arguments", [["calls"], ["sessions"], ["calls", "x", "forget"], ["calls", "x", "drop", "y"]]
+    "arguments",
+    [
+        ["calls"],
+        ["calls", ""],
+        ["sessions"],
+        ["sessions", ""],
+        ["calls", "x", "forget"],
+        ["calls", "x", "drop", "y"],
+    ],
 )
 def test_wrong_usage_is_exit_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as left:
