@@ -25,6 +25,18 @@ def refuse_wrong(**given: Any) -> None:
             raise ValueError(f"{name} must be {wanted}")
 
 
+def upgrade_url(url: str, websocket: bool | str) -> str:
+    """Where to ask for the upgrade."""
+    try:
+        from .transports import websocket as _  # noqa: F401
+    except ImportError as error:
+        raise ImportError("websocket=... needs: pip install 'mcp-client-guard[ws]'") from error
+    asked = http.upgrade_of(url, None if websocket is True else str(websocket))
+    if asked is None or http.origin_of(asked) != http.origin_of(url):
+        raise ValueError("websocket must lead to a URL of the endpoint's origin")
+    return asked
+
+
 def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or fits(value)
 

@@ -45,6 +45,17 @@ def block_of(wire_id: int) -> int:
     return (wire_id - 1) // _WIRE_IDS_EACH
 
 
+def has_ended(loop: Any) -> bool:
+    """Of an event loop's token: whether nothing can run on it any more."""
+    native = loop.native_token
+    post = native.call_soon_threadsafe if hasattr(native, "call_soon_threadsafe") else native.run_sync_soon
+    try:
+        post(lambda: None)
+    except RuntimeError:  # asyncio's of a closed loop; trio's RunFinishedError is one, too
+        return True
+    return False
+
+
 _numbers = count(1)
 """Name the connections of this process. Not `id()`, which may be that of an earlier one that others still name."""
 

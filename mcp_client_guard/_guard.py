@@ -14,8 +14,8 @@ import anyio
 import anyio.lowlevel
 from attrs import evolve
 
-from ._arguments import refuse_wrong
-from ._connection import Connection, block_of, call_keys_here
+from ._arguments import refuse_wrong, upgrade_url
+from ._connection import Connection, block_of, call_keys_here, has_ended
 from ._errors import GuardError
 from ._events import Callback, EventCallback, Listener, level_of
 from ._messages import sdk_codec
@@ -45,7 +45,7 @@ class Guard:
     """Configuration, ledger and store of guarded connections to one MCP endpoint.
 
     Reusable, and bound to no event loop: make it anywhere, connect as often as you like; on one event loop at
-    a time.
+    a time. A connection that was not left before its loop ended counts as one of a process that died.
 
     Args:
         url: The MCP endpoint.
@@ -127,7 +127,7 @@ class Guard:
         self.policy = GuardPolicy() if policy is None else policy
         self.store: Store = MemoryStore() if store is None else store
         self.generation = generation
-        self._upgrade_url = _upgrade_url(url, websocket) if websocket else None
+        self._upgrade_url = upgrade_url(url, websocket) if websocket else None
         self._headers = dict(headers or {})
         self._client = http_client
         self._reconcile = reconcile
@@ -135,6 +135,8 @@ class Guard:
         self._terminate = isinstance(self.store, MemoryStore) if terminate_on_close is None else terminate_on_close
         self._salt = secrets.token_hex(16)
         self._claim: Claim | None = None
+        self._left_behind: Claim | None = None
+        """By the connections of an event loop that has ended."""
         self._loop: Any = None
         self._claiming: anyio.Lock
         self._connections: list[Connection] = []
@@ -161,7 +163,7 @@ class Guard:
 
         Raises (on entering):
             ImportError: the MCP SDK is not installed.
-            GuardError: a connection of this Guard is open on another event loop.
+            GuardError: a connection of this Guard is open on another event loop, which has not ended.
             StoreInUse: another live Guard owns this key.
             StoreDamaged: the store's file was refused.
             StoreWriteError: the disk is full or failed.
@@ -195,6 +197,7 @@ class Guard:
 
         Raises: as `calls` does.
         """
+        self._forget_ended()
         for connection in list(self._connections):
             await connection._settled()
         found = await self.calls() if self._recovered else []
@@ -226,6 +229,7 @@ class Guard:
         Raises:
             GuardError: called on another event loop than that of the connections.
         """
+        self._forget_ended()
         if self._connections and self._loop != anyio.lowlevel.current_token():
             raise GuardError("reconnect() belongs on the event loop of the connections")
         for connection in list(self._connections):
@@ -278,8 +282,16 @@ class Guard:
         if callback is not None:
             callback.put(event)
 
+    def _forget_ended(self) -> None:
+        """Nobody can leave the connections of an event loop that has ended: they died, as with their process."""
+        if (self._connections or self._claim is not None) and has_ended(self._loop):
+            self._left_behind = self._left_behind if self._claim is None else self._claim
+            self._claim, self._known = None, None
+            self._connections, self._listed = [], []
+
     async def _own(self, connection: Connection) -> Claim:
         """The claim of the key, shared by every connection that is open at once."""
+        self._forget_ended()
         loop = anyio.lowlevel.current_token()
         if self._loop != loop:
             if self._connections:
@@ -289,6 +301,9 @@ class Guard:
             self._shared.shift(self._clock - before)
         self._connections.append(connection)
         async with self._claiming:
+            if self._left_behind is not None:
+                await self._release(self._left_behind)
+                self._left_behind = None
             if self._claim is None:
                 claim = await self.store.claim(
                     self.key, origin=http.endpoint_of(self.url), principal=self.principal
@@ -376,20 +391,11 @@ class Guard:
                 await self._mark_listed()
         finally:
             self._claim = None
-            try:
-                with anyio.move_on_after(_RELEASE_SECONDS):
-                    await claim.release()
-            except Exception as error:  # the host is done: its own outcome is what it gets
-                logger.warning("the key could not be given up: %s", type(error).__name__)
+            await self._release(claim)
 
-
-def _upgrade_url(url: str, websocket: bool | str) -> str:
-    """Where to ask for the upgrade."""
-    try:
-        from .transports import websocket as _  # noqa: F401
-    except ImportError as error:
-        raise ImportError("websocket=... needs: pip install 'mcp-client-guard[ws]'") from error
-    asked = http.upgrade_of(url, None if websocket is True else str(websocket))
-    if asked is None or http.origin_of(asked) != http.origin_of(url):
-        raise ValueError("websocket must lead to a URL of the endpoint's origin")
-    return asked
+    async def _release(self, claim: Claim) -> None:
+        try:
+            with anyio.move_on_after(_RELEASE_SECONDS):
+                await claim.release()
+        except Exception as error:  # the host is done: its own outcome is what it gets
+            logger.warning("the key could not be given up: %s", type(error).__name__)

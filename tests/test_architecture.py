@@ -84,7 +84,7 @@ MAY_KNOW = {
     "_reconcile": {"core", "_errors", "_theirs"},
     # `_guard` by name only: a connection is one of its guard's.
     "_connection": {"core", "stores", "transports", "_errors", "_events", "_guard", "_messages", "_reconcile"},
-    "_arguments": {"core.policy", "transports.http"},
+    "_arguments": {"core.policy", "transports.http", "transports.websocket"},
     "_guard": {
         "core",
         "stores",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,14 +10,18 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import httpx
 import pytest
 from anyio.abc import TaskGroup
+from anyio.from_thread import start_blocking_portal
 
 from mcp_client_guard import (
     CallSettled,
     Connected,
     Guard,
+    GuardError,
     GuardPolicy,
     MemoryStore,
     Outcome,
@@ -54,6 +59,7 @@ from .hosts import (
     events,
     plain_answer,
     plainly,
+    progress,
     run_together,
     steps,
 )
@@ -112,6 +118,64 @@ def test_what_is_in_doubt_is_so_on_the_next_event_loop() -> None:
     port = anyio.run(main, 0, backend="asyncio")
     anyio.run(main, port, backend="trio")
     assert mcp.executed == ["charge"]
+
+
+async def lose(guard: Guard) -> None:
+    """As a notebook does, or a fixture that is not torn down: a call is in flight when its loop ends."""
+    host = PlainHost()
+    host.read, host.write = await Connection(guard, plain_codec).__aenter__()
+    await host.post("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
+    assert "result" in await host.read.receive()
+    await host.notify("notifications/initialized")
+    await host.post("tools/call", {"name": "charge", "arguments": {}, "_meta": {"progressToken": 1}})
+    assert (await host.read.receive())["method"] == "notifications/progress"
+
+
+async def go_on(guard: Guard) -> None:
+    with anyio.fail_after(LIMIT):
+        await guard.reconnect()
+        async with listening_host(guard) as (host, _):
+            assert [(call.tool, call.outcome) for call in await guard.recovered()] == [
+                ("charge", Outcome.IN_DOUBT)
+            ]
+            assert (await host.call()).doubt
+            assert (await host.call("other")).text == "other"
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_connection_that_was_never_left_dies_with_its_event_loop(
+    durable: bool, backend: str, tmp_path: Any
+) -> None:
+    mcp = Streams(events(progress(1), end=How.STALL))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(FakeServer(mcp)) as server:
+        guard = Guard(server.url, store=SQLiteStore(tmp_path / "agent.db") if durable else MemoryStore())
+        anyio.run(lose, guard, backend="asyncio")
+        mcp.first = events(answer("other"))
+        anyio.run(go_on, guard, backend=backend)
+    gc.collect()  # of what was left open, here, where warnings of it are ignored
+    assert mcp.executed == ["charge", "other"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_event_loop_has_ended_once_it_cannot_run_again(backend: str) -> None:
+    async def this() -> Any:
+        loop = anyio.lowlevel.current_token()
+        assert not _connection.has_ended(loop)
+        return loop
+
+    assert _connection.has_ended(anyio.run(this, backend=backend))
+
+
+@pytest.mark.anyio
+async def test_connections_of_another_event_loop_that_runs_are_not_touched() -> None:
+    async with FakeServer(ScriptedMcp()) as server:
+        guard = Guard(server.url)
+        async with listening_host(guard) as (host, _):
+            with pytest.raises(GuardError, match="another event loop"):
+                await anyio.to_thread.run_sync(anyio.run, call_through, guard)
+            assert (await host.call()).text == "charge"
 
 
 class Counting(MemoryStore):
