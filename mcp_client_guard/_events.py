@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -34,7 +35,8 @@ class Listener:
     def put(self, event: Event) -> None:
         _keep(self._events, event, "a listener of guard.events()")
         if self._arrived is not None:
-            self._arrived.set()
+            with suppress(RuntimeError):  # its event loop has ended, and nobody listens there
+                self._arrived.set()
 
     async def next(self) -> Event:
         while not self._events:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator
@@ -156,6 +157,25 @@ def test_a_connection_that_was_never_left_dies_with_its_event_loop(
         anyio.run(go_on, guard, backend=backend)
     gc.collect()  # of what was left open, here, where warnings of it are ignored
     assert mcp.executed == ["charge", "other"]
+
+
+def test_a_listener_whose_event_loop_has_ended_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    guard = Guard("http://127.0.0.1:1/mcp")
+    heard = anext(guard.events())
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(heard)  # type: ignore[arg-type]
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+    async def main() -> str:
+        with anyio.fail_after(LIMIT):
+            async with FakeServer(ScriptedMcp()) as server:
+                guard.url = server.url
+                return await call_through(guard)
+
+    assert anyio.run(main) == "charge"
+    assert "unexpected" not in caplog.text
+    assert not waiting.done()
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
