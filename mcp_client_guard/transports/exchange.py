@@ -12,8 +12,8 @@ from attrs import define, field
 from mcp_client_guard.core.actions import Get, OpenSocket, Post
 from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, EventReceived, Refused, TooLarge
 
-from . import http
 from .answer import Answer
+from .sent import Sent, is_stream_error, why_lost
 from .sse import EventReader, parse_json
 
 logger = logging.getLogger("mcp_client_guard")
@@ -38,7 +38,7 @@ class Exchange:
     scope: anyio.CancelScope = field(factory=anyio.CancelScope)
     last_byte: float = 0.0
     begun: bool = False
-    sent: http.Sent = field(factory=http.Sent)
+    sent: Sent = field(factory=Sent)
     answered: bool = False
     lingering: bool = False
     paused: bool = False
@@ -107,11 +107,11 @@ class Exchange:
         """It failed. An error that is not of the network's comes again: of a login, a hook."""
         order, sent = self.order, self.sent
         # The refusal of a request of an auth flow's own is not; that of ours is an answer.
-        is_of_network = http.is_stream_error(error) and getattr(error, "response", None) is None
+        is_of_network = is_stream_error(error) and getattr(error, "response", None) is None
         if not is_of_network:
             logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
         written = self.begun and sent.can_have_left(error)
-        why = str(error) if isinstance(error, SocketEnded) else sent.unsendable or http.why_lost(error)
+        why = str(error) if isinstance(error, SocketEnded) else sent.unsendable or why_lost(error)
         if not written:
             logger.info("nothing could be sent: %s", why)
         return ConnectionLost(

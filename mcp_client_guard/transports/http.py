@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-import socket
-import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -24,7 +21,8 @@ from attrs import define, field
 
 from .answer import Answer, Response
 from .left_over import let_go
-from .pool import ERRORS, IDLE_CONNECTION_SECONDS, PoolClient, keep_alive, tls
+from .pool import IDLE_CONNECTION_SECONDS, PoolClient, tls
+from .sent import DEEPEST_CAUSE, Sent
 from .unlogged import unlogged
 
 logger = logging.getLogger("mcp_client_guard")
@@ -33,12 +31,6 @@ CONNECT_SECONDS = 10.0
 _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}}
 """Plain numbers, for a Timeout object of one client family fails in the other."""
 _MAX_REDIRECTS = 5
-_DEEPEST_CAUSE = 8
-_MOST_WORDS = 200
-_UNAUTHORIZED = frozenset({401, 403})
-_UNSENDABLE = re.compile(rb"[\0\n\r\v\f]|^[ \t]|[ \t]$")
-_NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
-_NO_CONNECTION = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
 
 
 class HttpClient(Protocol):
@@ -118,123 +110,6 @@ def upgrade_of(url: str, reference: str | None) -> str | None:
         return str(whole.copy_with(path=path) if reference is None else whole.join(reference))
     except (ValueError, httpx.InvalidURL):
         return None
-
-
-def can_have_written(error: BaseException) -> bool:
-    """False only where it is certain that no byte of the request left: connecting failed, or the pool was full."""
-    return type(error).__name__ not in _NOT_WRITTEN
-
-
-def _could_not_connect(error: BaseException | None) -> bool:
-    """Whether it comes of an error that says so whoever raises it: the system's, or httpcore's own."""
-    for _ in range(_DEEPEST_CAUSE):
-        is_core_s = type(error).__module__.partition(".")[0] in ("httpcore", "httpcore2")
-        if isinstance(error, _NO_CONNECTION) or (is_core_s and type(error).__name__ in _NOT_WRITTEN):
-            return True
-        error = getattr(error, "__cause__", None)
-    return False
-
-
-def why_lost(error: BaseException) -> str:
-    """The kind of the error; where connecting failed, its words as well: no certificate, no such name.
-
-    Only httpcore's own words, and only before anything was sent: others may repeat what is secret.
-    """
-    name, inner = type(error).__name__, error if isinstance(error, ERRORS) else error.__cause__
-    words = str(inner) if isinstance(inner, ERRORS) and not can_have_written(error) else ""
-    return f"{name}: {words[:_MOST_WORDS]}" if words else name
-
-
-class SecondSending(ConnectionError):
-    """A caller's client was about to send a request again that had drawn no answer. Nothing of that has left."""
-
-
-@define(eq=False)
-class Sent:
-    """What a client has sent of a request, as far as its transport traces.
-
-    A transport that tries again, or on another connection, may have had the request read before. So the class of
-    its last error says nothing of that; and a POST is not sent a second time by anybody but the core.
-    """
-
-    any: bool = False
-    """Some of it was sent, and nothing has come that says that it did not run."""
-    refused: int | None = None
-    """It was, by a login's status, and was not sent again."""
-    unsendable: str | None = None
-    """Why nothing of it can be sent."""
-    is_post: bool = False
-    is_ours: bool = False
-    """The client is: then this is all that has left, and `begun` is called when the first byte may leave."""
-    begun: Callable[[], None] = lambda: None
-    request: Any = None
-    """The last one, in the client's own class."""
-    _stood: bool = False
-    """What `any` was before the last sending."""
-    _unanswered: bool = False
-    _is_tunnel: bool = False
-    """What is under way is not this request: a proxy is asked for a tunnel to send it through."""
-    _fields: Any = ()
-
-    def can_have_left(self, error: BaseException) -> bool:
-        """Whether a byte of the request can have left that nobody has refused, now that it ended in this error.
-
-        That nothing was traced proves nothing: auth flows send copies, hooks replace the extensions, and some
-        transports tell nothing. Then it is a matter of the error, if that is of this request.
-        """
-        if self.any or self.is_ours or self.unsendable is not None:
-            return self.any
-        is_of_another = self._is_of_another(error)
-        if _is_of_login(error) or (self.refused is not None and is_of_another):
-            return False
-        if can_have_written(error) or is_of_another:
-            return True
-        # To some transports any loss may be one of connecting (httpx-aiohttp: ConnectTimeout).
-        return self.refused is None and not _could_not_connect(error)
-
-    def _is_of_another(self, error: BaseException) -> bool:
-        """A hook or an auth flow has requests of its own, and errors of its own."""
-        if not isinstance(error, _client_errors()):
-            return True
-        with suppress(Exception):  # one that was not raised by a transport has no request
-            return bool(error.request.content != self.request.content)  # type: ignore[attr-defined]
-        return False
-
-    async def trace(self, name: str, info: Any) -> None:
-        if name.endswith("connect_tcp.complete"):
-            keep_alive(_part(info, "return_value"))
-        elif name.endswith("send_request_headers.started"):
-            self._is_tunnel = _opens_tunnel(info)
-            if not self._is_tunnel:
-                self._begin(info)
-        elif self._is_tunnel:
-            return
-        elif name.endswith("send_request_headers.failed"):
-            if type(_part(info, "exception")).__name__ == "LocalProtocolError":  # raised before a byte is written
-                self.any, self._unanswered = self._stood, False
-                self.unsendable = _why_unsendable(self._fields)
-        elif name.endswith("receive_response_headers.complete"):
-            self._unanswered = False
-            with suppress(Exception):  # an auth flow goes on from a refusal by which nothing has run
-                found = [part for part in info["return_value"] if isinstance(part, int) and part in _UNAUTHORIZED]
-                self.any, self.refused = not found, found[0] if found else None
-
-    def _begin(self, info: Any) -> None:
-        if self.is_post and self._unanswered:
-            raise SecondSending("the HTTP client would have sent this request twice")
-        if self.is_ours:
-            self.begun()
-        self._stood, self._unanswered, self.any = self.any, True, True
-        self.refused = self.unsendable = None
-        self._fields = getattr(_part(info, "request"), "headers", ())
-
-
-def _why_unsendable(fields: Any) -> str:
-    """The names, for the values may be secret."""
-    names: list[str] = []
-    with suppress(Exception):
-        names = [name.decode("ascii").lower() for name, value in fields if _UNSENDABLE.search(value)]
-    return f"a header cannot be sent ({', '.join(names)})" if names else "a header cannot be sent"
 
 
 @define(eq=False, repr=False)
@@ -327,7 +202,7 @@ def _refusal_in(error: BaseException | None, request: Any) -> Response | None:
     Of this very request: an auth flow has requests of its own, whose refusals say nothing of ours. Their body
     may have been closed unread; the status stands. A 2xx that cannot be read is no more than a lost connection.
     """
-    for _ in range(_DEEPEST_CAUSE):
+    for _ in range(DEEPEST_CAUSE):
         response: Any = getattr(error, "response", None)
         with suppress(Exception):  # an error of the caller's own, which may look like anything
             if response.request is request and not 200 <= response.status_code < 300:
@@ -335,20 +210,6 @@ def _refusal_in(error: BaseException | None, request: Any) -> Response | None:
                 return found
         error = getattr(error, "__cause__", None)
     return None
-
-
-def _opens_tunnel(info: Any) -> bool:
-    """Whether the request that is traced is the `CONNECT` to a proxy, before anything of ours can leave."""
-    return getattr(_part(info, "request"), "method", None) in (b"CONNECT", "CONNECT")
-
-
-def _is_of_login(error: BaseException) -> bool:
-    """Whether the SDK's OAuth classes have raised it: before they send our request, or when it drew 401 or 403."""
-    return any(kind.__name__ == "OAuthFlowError" for kind in type(error).__mro__)
-
-
-def _part(info: Any, name: str) -> Any:
-    return info.get(name) if isinstance(info, dict) else None
 
 
 def _followed(answer: Answer, method: str) -> Any | None:
@@ -374,19 +235,6 @@ def _is_within(old: httpx.URL, new: httpx.URL) -> bool:
     """Whether it is the same origin; or the same host by TLS, no less safe, and both on their default ports."""
     is_upgrade = (old.scheme, new.scheme, old.port, new.port) == ("http", "https", None, None)
     return origin_of(old) == origin_of(new) or (is_upgrade and old.host == new.host)
-
-
-def is_stream_error(error: BaseException) -> bool:
-    """Whether this is an error of a client's, or of the socket below."""
-    return isinstance(error, (*_client_errors(), OSError))
-
-
-def _client_errors() -> tuple[type[BaseException], ...]:
-    families: list[type[BaseException]] = [*ERRORS, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL]
-    httpx2 = sys.modules.get("httpx2")
-    if httpx2 is not None:
-        families += [httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL]
-    return tuple(families)
 
 
 def body_of(message: Mapping[str, Any]) -> bytes:

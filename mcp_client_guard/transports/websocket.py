@@ -27,6 +27,7 @@ from mcp_client_guard.core.inputs import UNREADABLE, Answered, EventReceived, In
 from . import http
 from .answer import Answer
 from .exchange import Exchange, SocketEnded
+from .sent import is_stream_error
 from .sse import parse_json
 
 SUBPROTOCOL = Subprotocol("mcp-upgrade.v1")
@@ -247,5 +248,5 @@ class Socket:
                     self.protocol.send_close(CloseCode.NORMAL_CLOSURE)
                 await self._write()
             except Exception as error:
-                if not http.is_stream_error(error):
+                if not is_stream_error(error):
                     raise

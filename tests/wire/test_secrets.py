@@ -17,8 +17,8 @@ from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, result, tool_result
-from mcp_client_guard.transports import http
 from mcp_client_guard.transports.answer import _NOT_SHOWN
+from mcp_client_guard.transports.sent import why_lost
 
 from .hosts import (
     LIMIT,
@@ -322,7 +322,7 @@ async def test_why_connecting_failed_is_told_in_words_that_cannot_hold_a_secret(
     error: Exception, cause: Exception | None, why: str
 ) -> None:
     error.__cause__ = cause
-    assert http.why_lost(error) == why
+    assert why_lost(error) == why
 
 
 async def test_a_caller_is_told_why_nothing_could_be_sent() -> None:
