@@ -21,6 +21,7 @@ from attrs import define, field
 
 from .answer import Answer, Response
 from .left_over import let_go
+from .login import login_watched
 from .pool import IDLE_CONNECTION_SECONDS, PoolClient, tls
 from .sent import DEEPEST_CAUSE, Sent
 from .unlogged import unlogged
@@ -164,7 +165,7 @@ class Endpoint:
         for hop in range(_MAX_REDIRECTS + 1):
             seen.request = request
             with unlogged() if url is not None or self._logs else nullcontext():
-                response = await self._send(request)
+                response = await self._send(request, seen)
             self._see_version(response)
             try:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}
@@ -173,15 +174,16 @@ class Endpoint:
                 if target is None or hop == _MAX_REDIRECTS:
                     yield answer
                     return
-                seen.any = False  # what a redirect answered has not run
+                seen.redirected()
                 # httpx keeps credentials within the origin, and the query; built anew, it would have the client's.
                 request = getattr(response, "next_request", None) or build(target)
             finally:
                 await let_go(response)
 
-    async def _send(self, request: Any) -> Response:
+    async def _send(self, request: Any, seen: Sent) -> Response:
+        login = login_watched(self.client, seen)
         try:
-            response: Response = await self.client.send(request, stream=True, follow_redirects=False)
+            response: Response = await self.client.send(request, stream=True, follow_redirects=False, **login)
         except Exception as error:
             refusal = _refusal_in(error, request)
             if refusal is None:

@@ -1,4 +1,4 @@
-"""What a client has sent of a request, as far as that is seen."""
+"""What a client has sent of a request, as far as its transport traces it and its login is seen to let it go."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SecondSending(ConnectionError):
 
 @define(eq=False)
 class Sent:
-    """What a client has sent of a request, as far as its transport traces.
+    """What a client has sent of a request, as far as it is seen.
 
     A transport that tries again, or on another connection, may have had the request read before. So the class of
     its last error says nothing of that; and a POST is not sent a second time by anybody but the core.
@@ -69,10 +69,16 @@ class Sent:
     is_ours: bool = False
     """The client is: then this is all that has left, and `begun` is called when the first byte may leave."""
     begun: Callable[[], None] = lambda: None
+    is_watched: bool = False
+    """What the client's login lets go of is seen (`let_go`)."""
     request: Any = None
     """The last one, in the client's own class."""
     _stood: bool = False
     """What `any` was before the last sending."""
+    _is_out: bool = False
+    """The login has let go of it, and it was not refused."""
+    _stands: bool = False
+    """So it was before the login let go of it last."""
     _unanswered: bool = False
     _is_tunnel: bool = False
     """What is under way is not this request: a proxy is asked for a tunnel to send it through."""
@@ -84,15 +90,12 @@ class Sent:
         That nothing was traced proves nothing: auth flows send copies, hooks replace the extensions, and some
         transports tell nothing. Then it is a matter of the error, if that is of this request.
         """
-        if self.any or self.is_ours or self.unsendable is not None:
-            return self.any
-        is_of_another = self._is_of_another(error)
-        if _is_of_login(error) or (self.refused is not None and is_of_another):
-            return False
-        if can_have_written(error) or is_of_another:
+        if self.any or self._stands:
             return True
+        if self.is_ours or self.unsendable is not None or (self.is_watched and not self._is_out):
+            return False
         # To some transports any loss may be one of connecting (httpx-aiohttp: ConnectTimeout).
-        return self.refused is None and not _could_not_connect(error)
+        return can_have_written(error) or self._is_of_another(error) or not _could_not_connect(error)
 
     def _is_of_another(self, error: BaseException) -> bool:
         """A hook or an auth flow has requests of its own, and errors of its own."""
@@ -101,6 +104,24 @@ class Sent:
         with suppress(Exception):  # one that was not raised by a transport has no request
             return bool(error.request.content != self.request.content)  # type: ignore[attr-defined]
         return False
+
+    def let_go(self) -> None:
+        """The login lets it go out, or what may be a copy of it."""
+        self._stands, self._is_out = self._stands or self._is_out, True
+        self.refused = None
+
+    def came_back(self, response: Any) -> None:
+        """What the login had let go of has drawn this."""
+        self._see(response.status_code)
+
+    def _see(self, status: int) -> None:
+        """An auth flow goes on from a refusal by which nothing has run."""
+        if status in _UNAUTHORIZED:
+            self.refused, self._is_out = status, False
+
+    def redirected(self) -> None:
+        """What a redirect answered has not run."""
+        self.any, self._is_out = self._stood, False
 
     async def trace(self, name: str, info: Any) -> None:
         if name.endswith("connect_tcp.complete"):
@@ -117,9 +138,10 @@ class Sent:
                 self.unsendable = _why_unsendable(self._fields)
         elif name.endswith("receive_response_headers.complete"):
             self._unanswered = False
-            with suppress(Exception):  # an auth flow goes on from a refusal by which nothing has run
-                found = [part for part in info["return_value"] if isinstance(part, int) and part in _UNAUTHORIZED]
-                self.any, self.refused = not found, found[0] if found else None
+            with suppress(Exception):  # a transport that tells it in another form
+                status = next(part for part in info["return_value"] if isinstance(part, int))
+                self.any = self._stood or status not in _UNAUTHORIZED
+                self._see(status)
 
     def _begin(self, info: Any) -> None:
         if self.is_post and self._unanswered:
@@ -142,11 +164,6 @@ def _why_unsendable(fields: Any) -> str:
 def _opens_tunnel(info: Any) -> bool:
     """Whether the request that is traced is the `CONNECT` to a proxy, before anything of ours can leave."""
     return getattr(_part(info, "request"), "method", None) in (b"CONNECT", "CONNECT")
-
-
-def _is_of_login(error: BaseException) -> bool:
-    """Whether the SDK's OAuth classes have raised it: before they send our request, or when it drew 401 or 403."""
-    return any(kind.__name__ == "OAuthFlowError" for kind in type(error).__mro__)
 
 
 def _part(info: Any, name: str) -> Any:

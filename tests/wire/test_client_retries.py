@@ -46,7 +46,7 @@ class Untraced(httpx.AsyncHTTPTransport):
     """Tells nothing of what it sends; to it each loss is a connection that took too long, as to httpx-aiohttp."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        del request.extensions["trace"]
+        request.extensions.pop("trace", None)
         try:
             response = await super().handle_async_request(request)
         except httpx.TransportError as error:
@@ -244,22 +244,146 @@ async def test_an_auth_flow_that_fails_after_the_call_ran_leaves_it_in_doubt() -
     assert len(mcp.ran) == 1
 
 
-class OAuthFlowError(Exception):
-    """By its name that of the SDK."""
-
-
-@pytest.mark.parametrize(("error", "is_known"), [(OAuthFlowError(), True), (NoLogin(), False)])
-async def test_an_auth_flow_that_fails_before_it_sends_is_believed_where_it_is_the_sdk_s(
-    error: Exception, is_known: bool
-) -> None:
-    """Others may have sent a copy, of which nothing is seen."""
-    mcp, auth = Cutting(cuts=0), Login(error, after=False)
-    auth.error = None
+async def test_a_call_that_the_login_fails_before_it_lets_go_of_has_not_run() -> None:
+    mcp, auth = Cutting(cuts=0), Login(NoLogin(), after=False)
+    broken, auth.error = auth.error, None
     async with through(httpx.AsyncClient(auth=auth), mcp) as (_, host):
         assert await host.call() == Answer("charged 1")
-        auth.error = error
+        auth.error = broken
         answer = await host.call(n=2)
-    assert (answer.code == CODE_NOT_EXECUTED, answer.doubt is None) == (is_known, is_known)
+        assert (answer.code, answer.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+        auth.error = None
+        assert await host.call(n=2) == Answer("charged 2")
+
+
+async def test_a_call_whose_token_cannot_be_asked_for_has_not_run() -> None:
+    class TokenFirst(httpx.Auth):
+        def auth_flow(self, request: httpx.Request) -> Any:
+            if b"tools/call" in request.content:
+                yield httpx.Request("POST", "http://127.0.0.1:1/token", content=b"grant")
+            yield request
+
+    mcp = Cutting(cuts=0)
+    async with through(httpx.AsyncClient(auth=TokenFirst()), mcp, GuardPolicy(max_attempts=1)) as (_, host):
+        assert (await host.call()).data["by"] == "wire"
+    assert mcp.ran == []
+
+
+async def test_a_hook_that_fails_over_a_refusal_of_the_call_puts_it_in_no_doubt() -> None:
+    async def hook(response: httpx.Response) -> None:
+        if response.status_code == 401:
+            raise NoLogin
+
+    mcp = Locked(cuts=0)
+    async with through(httpx.AsyncClient(event_hooks={"response": [hook]}), mcp) as (_, host):
+        assert (await host.call()).data["http_status"] == 401
+    assert mcp.ran == []
+
+
+async def test_a_login_is_seen_at_work_under_a_send_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = httpx.AsyncClient.send
+
+    async def measured(self: httpx.AsyncClient, request: httpx.Request, **options: Any) -> httpx.Response:
+        return await send(self, request, **options)
+
+    monkeypatch.setattr(httpx.AsyncClient, "send", measured)
+    mcp, auth = Expiring(), Login(NoLogin(), after=True)
+    broken, auth.error = auth.error, None
+    async with through(httpx.AsyncClient(auth=auth), mcp) as (_, host):
+        assert await host.call() == Answer("charged 1")
+        auth.error = broken
+        assert (await host.call(n=2)).data["http_status"] == 401
+
+
+class SendingItsOwnWay(httpx.AsyncClient):
+    """Takes no more than it must, and sends a copy with the token that a 401 has brought."""
+
+    async def send(  # type: ignore[override]
+        self, request: httpx.Request, *, stream: bool, follow_redirects: bool
+    ) -> httpx.Response:
+        response = await super().send(request, stream=stream, follow_redirects=follow_redirects)
+        if response.status_code == 401:
+            headers = {**request.headers, "authorization": "token"}
+            copy = httpx.Request(request.method, request.url, headers=headers, content=request.content)
+            await super().send(copy)
+            raise NoLogin
+        return response
+
+
+async def test_of_what_a_client_sends_its_own_way_a_refusal_says_nothing() -> None:
+    mcp = Locked(cuts=0)
+    async with through(SendingItsOwnWay(auth=httpx.Auth()), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
+
+
+class Persistent(httpx.Auth):
+    """Sends a call that was refused once more, with a token: as it is, or as a copy. Then it may fail."""
+
+    def __init__(self, error: Exception | None = None, *, copies: bool, to: str = "") -> None:
+        self.error = error
+        self.copies = copies
+        self.to = to
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        response = yield request
+        if response.status_code == 401:
+            request.headers["authorization"] = "token"
+            url = request.url.join(self.to)
+            copy = httpx.Request(request.method, url, headers=request.headers, content=request.content)
+            yield copy if self.copies else request
+            if self.error is not None:
+                raise self.error
+
+
+@pytest.mark.parametrize("transport", [Untraced, httpx.AsyncHTTPTransport])
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize("error", [NoLogin(), TOKEN_TIMEOUT], ids=lambda e: type(e).__name__)
+async def test_a_refusal_says_nothing_of_what_a_login_has_sent_since(
+    error: Exception, copies: bool, transport: Callable[[], Any]
+) -> None:
+    mcp, auth = Locked(cuts=0), Persistent(error, copies=copies)
+    async with through(httpx.AsyncClient(auth=auth, transport=transport()), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+        assert (await host.call()).doubt is not None, "its repeat is refused"
+    assert len(mcp.ran) == 1
+
+
+async def test_nor_of_the_copy_that_a_hook_fails_over() -> None:
+    async def hook(response: httpx.Response) -> None:
+        if response.status_code == 200 and b"tools/call" in response.request.content:
+            raise NoLogin
+
+    mcp, auth = Locked(cuts=0), Persistent(copies=True)
+    async with through(httpx.AsyncClient(auth=auth, event_hooks={"response": [hook]}), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
+
+
+async def test_a_copy_for_which_no_connection_can_be_made_has_not_run() -> None:
+    mcp, auth = Locked(cuts=0), Persistent(copies=True, to="http://127.0.0.1:1/")
+    async with through(httpx.AsyncClient(auth=auth), mcp, GuardPolicy(max_attempts=1)) as (_, host):
+        assert (await host.call()).code == CODE_NOT_EXECUTED
+
+
+class Twice(httpx.Auth):
+    """Sends a call with a token, then once more without; then it fails."""
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        request.headers["authorization"] = "token"
+        yield request
+        if b"tools/call" in request.content:
+            del request.headers["authorization"]
+            yield request
+            raise NoLogin
+
+
+@pytest.mark.parametrize("transport", [Untraced, httpx.AsyncHTTPTransport])
+async def test_nor_does_a_refusal_say_anything_of_what_was_sent_before(transport: Callable[[], Any]) -> None:
+    mcp = Locked(cuts=0)
+    async with through(httpx.AsyncClient(auth=Twice(), transport=transport()), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
 
 
 class Copying(httpx.Auth):

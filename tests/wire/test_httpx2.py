@@ -143,6 +143,23 @@ async def test_a_login_that_fails_and_a_header_that_cannot_be_sent_put_no_call_i
             assert (await host.call(n=3)).data["reason"] == "a header cannot be sent (x-token)"
 
 
+async def test_a_refusal_says_nothing_of_the_copy_that_a_login_has_sent_since(playing: Playing) -> None:
+    class Copying(httpx2.Auth):
+        def auth_flow(self, request: httpx2.Request) -> Any:
+            response = yield request
+            if response.status_code == 401:
+                headers = {**request.headers, "authorization": "token"}
+                yield httpx2.Request(request.method, request.url, headers=headers, content=request.content)
+                raise RuntimeError("no login")
+
+    async def locked(request: Request, reply: Reply) -> None:
+        await (events(answer()) if request.header("authorization") else refuse(401))(request, reply)
+
+    async with httpx2.AsyncClient(auth=Copying()) as client:
+        async with playing(Streams(locked), http_client=client) as (_, host):
+            assert (await host.call()).doubt is not None
+
+
 async def test_a_refusal_of_which_it_makes_an_error_is_still_an_answer(playing: Playing) -> None:
     async def raise_for_status(response: httpx2.Response) -> None:
         response.raise_for_status()

@@ -1,0 +1,71 @@
+"""A login at work: what the auth flow of a caller's client lets go out for a request, and what that draws."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from .sent import Sent
+
+
+def login_watched(client: Any, sent: Sent) -> dict[str, Any]:
+    """What to give to the client's `send` for one request, so that `sent` is told what its login does.
+
+    Nothing, if that `send` is not httpx's or httpx2's own: it may have no room for it, and send what it likes.
+    """
+    family = _family_of(client)
+    if family is None:
+        return {}
+    sent.is_watched = True
+    if client.auth is None:
+        sent.let_go()
+        return {}
+    return {"auth": _kind(family)(client.auth, sent)}
+
+
+def _family_of(client: Any) -> str | None:
+    """Whose class has its `send`: what was put into that class (to measure, say) takes all that went before."""
+    if "send" in getattr(client, "__dict__", ()):
+        return None
+    names = [kind.__module__.partition(".")[0] for kind in type(client).__mro__ if "send" in vars(kind)]
+    return names[0] if names and names[0] in ("httpx", "httpx2") else None
+
+
+@cache
+def _kind(family: str) -> Any:
+    """A client takes no auth that is not of its own family."""
+    return type("Watched", (_Watched, sys.modules[family].Auth), {})
+
+
+class _Watched:
+    def __init__(self, auth: Any, sent: Sent) -> None:
+        self._auth = auth
+        self._sent = sent
+
+    async def async_auth_flow(self, request: Any) -> AsyncGenerator[Any, Any]:
+        sent, flow = self._sent, self._auth.async_auth_flow(request)
+        try:
+            asked = await flow.__anext__()
+            while True:
+                is_ours = _may_be(asked, request)
+                if is_ours:
+                    sent.let_go()
+                response = yield asked
+                if is_ours:
+                    sent.came_back(response)
+                asked = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+
+def _may_be(asked: Any, request: Any) -> bool:
+    """Whether it is this request, or may be a copy of it, signed in whatever part: logins ask others elsewhere."""
+    with suppress(Exception):  # a body that is not read yet
+        is_there = (asked.url.host, asked.url.path) == (request.url.host, request.url.path)
+        return is_there or bool(asked.content == request.content)
+    return True
