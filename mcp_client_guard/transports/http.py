@@ -185,7 +185,7 @@ class Endpoint:
         try:
             response: Response = await self.client.send(request, stream=True, follow_redirects=False, **login)
         except Exception as error:
-            refusal = _refusal_in(error, request)
+            refusal = _refusal_in(error, request, seen)
             if refusal is None:
                 raise
             return refusal
@@ -198,16 +198,18 @@ class Endpoint:
             logger.warning("the HTTP client uses HTTP/2: dead connections may not be left, nor calls be cancelled")
 
 
-def _refusal_in(error: BaseException | None, request: Any) -> Response | None:
+def _refusal_in(error: BaseException | None, request: Any, seen: Sent) -> Response | None:
     """The refusal of this request, where the client makes an error of it (`raise_for_status` in a hook).
 
-    Of this very request: an auth flow has requests of its own, whose refusals say nothing of ours. Their body
-    may have been closed unread; the status stands. A 2xx that cannot be read is no more than a lost connection.
+    Of this very request: an auth flow has requests of its own, whose refusals say nothing of ours. And of its last
+    sending: an earlier refusal says nothing of that. Their body may have been closed unread; the status stands.
+    A 2xx that cannot be read is no more than a lost connection.
     """
     for _ in range(DEEPEST_CAUSE):
         response: Any = getattr(error, "response", None)
         with suppress(Exception):  # an error of the caller's own, which may look like anything
-            if response.request is request and not 200 <= response.status_code < 300:
+            is_refusal = response.request is request and not 200 <= response.status_code < 300
+            if is_refusal and seen.is_last_word(response):
                 found: Response = response
                 return found
         error = getattr(error, "__cause__", None)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from .pool import ERRORS, keep_alive
 
@@ -79,6 +79,12 @@ class Sent:
     """The login has let go of it, and it was not refused."""
     _stands: bool = False
     """So it was before the login let go of it last."""
+    _status: int | None = None
+    """Of the last sending, as traced."""
+    _answer: Any = None
+    """What the login has come to know of the last sending."""
+    _overtaken: list[Any] = field(factory=list)
+    """The same of earlier ones."""
     _unanswered: bool = False
     _is_tunnel: bool = False
     """What is under way is not this request: a proxy is asked for a tunnel to send it through."""
@@ -105,13 +111,21 @@ class Sent:
             return bool(error.request.content != self.request.content)  # type: ignore[attr-defined]
         return False
 
+    def is_last_word(self, response: Any) -> bool:
+        """Whether this answer says of every sending of the request what became of it."""
+        if self._stands or self._stood or any(each is response for each in self._overtaken):
+            return False
+        return self._status in (None, response.status_code)
+
     def let_go(self) -> None:
         """The login lets it go out, or what may be a copy of it."""
+        self._overtaken.append(self._answer)
         self._stands, self._is_out = self._stands or self._is_out, True
-        self.refused = None
+        self._answer = self.refused = None
 
     def came_back(self, response: Any) -> None:
         """What the login had let go of has drawn this."""
+        self._answer = response
         self._see(response.status_code)
 
     def _see(self, status: int) -> None:
@@ -139,9 +153,9 @@ class Sent:
         elif name.endswith("receive_response_headers.complete"):
             self._unanswered = False
             with suppress(Exception):  # a transport that tells it in another form
-                status = next(part for part in info["return_value"] if isinstance(part, int))
-                self.any = self._stood or status not in _UNAUTHORIZED
-                self._see(status)
+                self._status = next(part for part in info["return_value"] if isinstance(part, int))
+                self.any = self._stood or self._status not in _UNAUTHORIZED
+                self._see(self._status)
 
     def _begin(self, info: Any) -> None:
         if self.is_post and self._unanswered:
@@ -149,7 +163,7 @@ class Sent:
         if self.is_ours:
             self.begun()
         self._stood, self._unanswered, self.any = self.any, True, True
-        self.refused = self.unsendable = None
+        self.refused = self.unsendable = self._status = None
         self._fields = getattr(_part(info, "request"), "headers", ())
 
 

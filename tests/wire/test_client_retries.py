@@ -374,8 +374,7 @@ class Twice(httpx.Auth):
         yield request
         if b"tools/call" in request.content:
             del request.headers["authorization"]
-            yield request
-            raise NoLogin
+            (yield request).raise_for_status()
 
 
 @pytest.mark.parametrize("transport", [Untraced, httpx.AsyncHTTPTransport])

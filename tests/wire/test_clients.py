@@ -41,6 +41,7 @@ from .hosts import (
     until,
 )
 from .seeds import resume_call
+from .test_client_retries import Untraced
 
 pytestmark = pytest.mark.anyio
 
@@ -364,6 +365,51 @@ async def test_a_refusal_of_another_request_of_the_clients_is_no_answer_to_ours(
             auth.broken = False
             assert await host.call(n=3) == Answer("done")
             assert len(server.sent("POST", "initialize")) == 1
+
+
+class Insisting(httpx.Auth):
+    """Sends what was refused once more, as it is or as a copy, and fails for the first refusal all the same."""
+
+    def __init__(self, *, copies: bool, raises: type[Exception] | None) -> None:
+        self.copies = copies
+        self.raises = raises
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        response = yield request
+        try:
+            response.raise_for_status()
+        except httpx.HTTPStatusError as first:
+            request.headers["authorization"] = "token"
+            copy = httpx.Request(request.method, request.url, headers=request.headers, content=request.content)
+            yield copy if self.copies else request
+            if self.raises is None:
+                raise
+            raise self.raises from first
+
+
+@pytest.mark.parametrize("traces", [True, False])
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize("raises", [LookupError, None])
+@pytest.mark.parametrize("status", [401, 404])
+async def test_an_earlier_refusal_is_no_answer_to_what_was_sent_again(
+    playing: Playing, status: int, raises: type[Exception] | None, copies: bool, traces: bool
+) -> None:
+    ran: list[Any] = []
+
+    async def gateway(request: Request, reply: Reply) -> None:
+        if request.header("authorization") is None:
+            await reply.status(status)
+        else:
+            ran.append(request.rpc_id)
+            await reply.status(502)
+
+    transport = httpx.AsyncHTTPTransport() if traces else Untraced()
+    auth = Insisting(copies=copies, raises=raises)
+    async with httpx.AsyncClient(auth=auth, transport=transport) as client:
+        async with playing(Streams(gateway), http_client=client) as (_, host):
+            assert (await host.call()).doubt is not None
+            assert (await host.call()).doubt is not None, "its repeat is refused"
+    assert len(ran) == 1
 
 
 async def refusing_tokens(request: Request, reply: Reply) -> None:
