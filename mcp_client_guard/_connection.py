@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
+from ._errors import GuardError
 from ._events import Callback
 from ._messages import Codec
 from ._reconcile import Hooks
@@ -102,6 +103,8 @@ class Connection:
             raise RuntimeError("a connection is single-use: call guard.connect() again")
         codec = self._codec()
         guard = self._guard
+        if guard._client is not None and http.is_closed(guard._client):
+            raise GuardError("the http_client of this Guard is closed: make a Guard with one that is open")
         try:
             claim = await guard._own(self)
             self._stack.push_async_callback(guard._disown, self)

@@ -163,7 +163,8 @@ class Guard:
 
         Raises (on entering):
             ImportError: the MCP SDK is not installed.
-            GuardError: a connection of this Guard is open on another event loop, which has not ended.
+            GuardError: a connection of this Guard is open on another event loop, which has not ended; or its
+                `http_client` is closed.
             StoreInUse: another live Guard owns this key.
             StoreDamaged: the store's file was refused.
             StoreWriteError: the disk is full or failed.

@@ -69,6 +69,11 @@ def may_use_http2(client: HttpClient, url: str) -> bool:
     return getattr(_pool_of(client, url), "_http2", None) is True
 
 
+def is_closed(client: HttpClient) -> bool:
+    """Whether a caller's client is closed for good, where it can be seen."""
+    return getattr(client, "is_closed", None) is True
+
+
 def _pool_of(client: HttpClient, url: str) -> Any:
     """httpcore's, or httpcore2's."""
     return getattr(_transport_of(client, httpx.URL(url)), "_pool", None)
@@ -181,6 +186,9 @@ class Endpoint:
                 await let_go(response)
 
     async def _send(self, request: Any, seen: Sent) -> Response:
+        if is_closed(self.client):
+            seen.unsendable = "the HTTP client is closed"
+            raise ConnectionError(seen.unsendable)
         login = login_watched(self.client, seen)
         try:
             response: Response = await self.client.send(request, stream=True, follow_redirects=False, **login)

@@ -15,7 +15,7 @@ import pytest
 from mcp import ClientSession
 from mcp.client import streamable_http as theirs
 
-from mcp_client_guard import CallInDoubt, CallSettled, GuardPolicy, Outcome, SQLiteStore
+from mcp_client_guard import CallInDoubt, CallSettled, GuardError, GuardPolicy, Outcome, SQLiteStore
 from mcp_client_guard.adapters import mcp as ours
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, result, tool_result
@@ -99,6 +99,24 @@ async def test_more_calls_than_a_client_has_connections_all_complete(playing: Pl
 
         async with playing(Streams(slow), http_client=client) as (_, host):
             assert await run_together(*[host.call] * 20) == [Answer("done")] * 20
+
+
+async def test_a_client_that_is_closed_sends_nothing_and_carries_no_connection() -> None:
+    client = httpx.AsyncClient()
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            async with plain_host(server.url, http_client=client) as host:
+                assert await host.call() == Answer("charge")
+                await server.wait_for(lambda request: request.method == "GET")
+                await client.aclose()
+                for _ in range(2):
+                    got = await host.call()
+                    assert (got.code, got.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+                    assert got.data["reason"] == "the HTTP client is closed"
+            assert len(server.sent("POST", "tools/call")) == 1
+            with pytest.raises(GuardError, match="http_client of this Guard is closed"):
+                async with plain_host(server.url, http_client=client):
+                    pass
 
 
 async def test_the_limit_is_that_of_the_transport_which_carries_the_url() -> None:

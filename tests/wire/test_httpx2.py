@@ -12,6 +12,7 @@ from mcp_client_guard import Guard
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
 
 from .hosts import (
+    LIMIT,
     STOPS_READING,
     Answer,
     Playing,
@@ -19,6 +20,7 @@ from .hosts import (
     answer,
     events,
     note,
+    plain_host,
     prime,
     progress,
     refuse,
@@ -176,6 +178,15 @@ async def test_a_refusal_of_which_it_makes_an_error_is_still_an_answer(playing: 
             mcp.first = gone
             assert await host.call(n=2) == Answer("done")
             assert len(server.sent("POST", "initialize")) == 2
+
+
+async def test_once_it_is_closed_nothing_was_sent_and_it_is_named() -> None:
+    client = httpx2.AsyncClient()
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server, plain_host(server.url, http_client=client) as host:
+            await server.wait_for(lambda request: request.method == "GET")
+            await client.aclose()
+            assert (await host.call()).data["reason"] == "the HTTP client is closed"
 
 
 async def test_one_that_offers_http2_is_refused() -> None:
