@@ -3,6 +3,7 @@
 | seen | it ran | the session |
 |---|---|---|
 | nothing written (connect, pool or TLS error; a row that could not be saved) | no, by wire | |
+| a result under the ID of this request, with any status (`Streams.refused`) | answered | |
 | 404 with our session ID, unless -32601 | no, by server | gone |
 | 404 without one | answered | |
 | 401, 403, 307, 308 | no, by server | ask |

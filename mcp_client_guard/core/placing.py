@@ -145,6 +145,11 @@ class Placing(Registry):
         if any("method" not in m and m.get("id") in ids for m in messages_of(event.body)):
             self.finish_call(stream.number, by=stream)
 
+    def _is_result(self, stream: Stream, body: Any) -> bool:
+        """Whether this is, or holds, the result of the request that the stream belongs to."""
+        owed = [self.calls.owed(stream, message) for message in messages_of(body) if "result" in message]
+        return stream.call is not None and stream.call in owed
+
     def _take_owed(self, stream: Stream, trial: Trial) -> bool:
         """A held answer that a request waits for settles it, whatever the resume is worth."""
         for event in trial.held:

@@ -153,6 +153,11 @@ class Stream:
         return self.begun or self.answered or self.resumed or bool(self.trail.rows)
 
     @property
+    def is_unsent(self) -> bool:
+        """Nothing of its request can have left by the present connection."""
+        return self.kind is StreamKind.CALL and not (self.resumed or self.begun or self.answered)
+
+    @property
     def named_session(self) -> bool:
         """Whether its request named the session it was sent under; a legacy one is named by the URL."""
         return "mcp-session-id" in self.headers or self.legacy

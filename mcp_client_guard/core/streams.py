@@ -96,6 +96,9 @@ class Streams(Upgrading):
             self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
             self._note_refused(stream, told)
+        elif self._is_result(stream, told.body):  # who writes that has run the request
+            stream.offered_session_id = told.session_id or stream.offered_session_id
+            self.body(BodyReceived(told.stream, told.connection, told.body))
         elif stream.kind is StreamKind.CALL and not stream.resumed:
             self._post_refused(stream, told)
         elif stream.on_socket:
@@ -215,7 +218,7 @@ class Streams(Upgrading):
                 continue
             stream.attempts = stream.barren = stream.hasty = 0
             self.out.append(Hangup(stream.connection))
-            if _is_unsent(stream):
+            if stream.is_unsent:
                 self._post_again(stream, evolve(stream.delay, attempt=0))
             else:
                 self._cut(stream, "reconnect() was called", at, clean=False, by_us=True)
@@ -225,7 +228,7 @@ class Streams(Upgrading):
             return False  # what is on trial was just resumed
         if stream.delay.at_least and not stream.begun:
             return False  # `Retry-After` is the server's own word
-        if _is_unsent(stream):
+        if stream.is_unsent:
             return _waits(stream)
         if stream.call is not None and self.calls.is_subscribed(stream.call):
             return True
@@ -380,11 +383,6 @@ class Streams(Upgrading):
         if stream.call is not None and self._streams.get(stream.number) is stream:
             self._give_up(stream, why)
         return True
-
-
-def _is_unsent(stream: Stream) -> bool:
-    """Nothing of its request can have left by the present connection."""
-    return stream.kind is StreamKind.CALL and not (stream.resumed or stream.begun or stream.answered)
 
 
 def _waits(stream: Stream) -> bool:

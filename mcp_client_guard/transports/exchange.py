@@ -18,7 +18,6 @@ from .sse import EventReader, parse_json
 
 logger = logging.getLogger("mcp_client_guard")
 
-_REFUSAL_BYTES = 64 * 1024
 _REFUSAL_SECONDS = 5.0
 
 
@@ -60,12 +59,13 @@ class Exchange:
                 raise BodyTooLarge
         return bytes(body)
 
-    async def refused(self, answer: Answer, session_id: str | None) -> Refused:
-        """A status that is no success, and what came with it; the status stands, whatever became of its body."""
+    async def refused(self, answer: Answer, session_id: str | None, limit: int) -> Refused:
+        """A status that is no success, and what came with it, up to `limit` bytes; the status stands, whatever
+        became of its body."""
         parsed: Any = None
         with anyio.move_on_after(_REFUSAL_SECONDS):
             try:
-                parsed = await (self._framed(answer) if answer.is_events else self._bare(answer))
+                parsed = await (self._framed if answer.is_events else self._bare)(answer, limit)
             except Exception as error:
                 logger.debug("the body of HTTP %s was lost: %s", answer.status, type(error).__name__)
         return Refused(
@@ -78,13 +78,13 @@ class Exchange:
             answer.redirect_target,
         )
 
-    async def _bare(self, answer: Answer) -> Any:
-        body = await self.read_body(answer.chunks(), _REFUSAL_BYTES)
+    async def _bare(self, answer: Answer, limit: int) -> Any:
+        body = await self.read_body(answer.chunks(), limit)
         return parse_json(body) if body else None
 
-    async def _framed(self, answer: Answer) -> Any:
+    async def _framed(self, answer: Answer, limit: int) -> Any:
         """The first answer among its events; where there is none, what it is without a framing."""
-        reader = EventReader(self.order.stream, self.order.connection, _REFUSAL_BYTES)
+        reader = EventReader(self.order.stream, self.order.connection, limit)
         body = bytearray()
         async for chunk in answer.chunks():
             self.last_byte = anyio.current_time()
@@ -92,7 +92,7 @@ class Exchange:
             found = _first_answer(reader.feed(chunk))
             if found is not None:  # such a stream may be left open
                 return found
-            if len(body) > _REFUSAL_BYTES:
+            if len(body) > limit:
                 raise BodyTooLarge
         found = _first_answer(reader.feed(b"\n\n"))
         return parse_json(bytes(body)) if found is None and body else found
@@ -128,6 +128,8 @@ class Exchange:
 
 def _first_answer(events: Sequence[EventReceived | TooLarge]) -> Any:
     for event in events:
-        if isinstance(event, EventReceived) and isinstance(event.body, dict) and "method" not in event.body:
-            return event.body
+        body = event.body if isinstance(event, EventReceived) else None
+        parts = body if isinstance(body, list) else [body]
+        if any(isinstance(part, dict) and "method" not in part for part in parts):
+            return body
     return None

@@ -343,7 +343,7 @@ class StreamableHttp:
         order, fields = exchange.order, answer.fields
         session_id = fields.get("mcp-session-id", "").strip() or None
         if not 200 <= answer.status < 300:
-            self.feed(await exchange.refused(answer, session_id))
+            self.feed(await exchange.refused(answer, session_id, self.max_event_size))
             return
         is_events = answer.is_events
         resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())

@@ -97,7 +97,7 @@ class Sockets:
             session_id = answer.fields.get("mcp-session-id", "").strip() or None
             stream = answer.response.extensions.get("network_stream")
             if answer.status != 101 or stream is None:
-                shell.feed(await exchange.refused(answer, session_id))
+                shell.feed(await exchange.refused(answer, session_id, self.max_event_size))
                 return
             socket = Socket(order, protocol, stream, self.max_event_size, self.max_idle / 3)
             socket.shake_hands(answer.fields)

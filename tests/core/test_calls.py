@@ -29,6 +29,7 @@ from mcp_client_guard.core.report import (
 )
 from mcp_client_guard.core.state import SessionState
 from tests.core.driver import (
+    RESULT,
     SESSION,
     Driver,
     Peer,
@@ -367,6 +368,46 @@ def test_what_a_server_says_in_json_rpc_is_an_answer_whatever_its_status() -> No
     actions = driver.call().refuse(504, {"error": {"code": -32603, "message": "upstream"}})
     assert outcomes(actions) == [Outcome.COMPLETED]
     assert error_of(actions)["code"] == -32603
+
+
+@pytest.mark.parametrize("status", [302, 307, 400, 401, 404, 413, 429, 500, 502, 503])
+@pytest.mark.parametrize("own", [int, str])
+def test_a_result_of_the_request_is_its_answer_whatever_the_status(driver: Driver, own: Any, status: int) -> None:
+    """Only who has run it can write that."""
+    call = driver.call()
+    actions = call.refuse(status, {**call.result(), "id": own(call.stream)})
+    assert delivered(actions) == [{**call.result(), "id": call.host_id}]
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert not reports(actions, SessionLost)
+    assert not of(actions, Post)
+    assert not call.is_open
+
+
+def test_so_it_is_in_a_batch(driver: Driver) -> None:
+    call = driver.call()
+    actions = call.refuse(404, [call.progress(1), call.result()])
+    assert ["method" in m for m in delivered(actions)] == [True, False]
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+def test_the_result_of_another_request_says_nothing_of_one_that_is_refused(driver: Driver) -> None:
+    other, call = driver.call(), driver.call()
+    assert reports(call.refuse(404, other.result()), SessionLost)
+
+
+def test_a_result_that_comes_late_with_a_status_is_found_all_the_same(driver: Driver) -> None:
+    call = driver.call()
+    driver.elapse(TimerKind.DEADLINE, call.stream)
+    actions = call.refuse(404, call.result())
+    assert outcomes(actions) == [Outcome.RECOVERED]
+    assert delivered(actions) == []
+
+
+def test_an_initialize_whose_result_comes_with_a_status_opens_the_session_that_it_offers() -> None:
+    driver = Driver()
+    opening = driver.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    assert delivered(opening.refuse(400, opening.result(RESULT), session_id=SESSION))
+    assert driver.machine.session.session_id == SESSION
 
 
 @pytest.mark.parametrize("body", [None, "<html>", {"error": "x"}, {"error": {"code": -32001, "message": "gone"}}])

@@ -682,6 +682,15 @@ def test_a_resume_answered_by_the_answer_itself_settles_the_call(call: Peer) -> 
     assert not call.is_open
 
 
+@pytest.mark.parametrize("status", [400, 404, 410, 503])
+def test_a_resume_that_is_refused_with_the_result_itself_is_answered_by_it(call: Peer, status: int) -> None:
+    call.cut()
+    actions = call.refuse(status, call.result())
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert not call.is_open
+
+
 def test_a_resume_answered_by_the_answer_to_another_call_settles_that_one(driver: Driver, call: Peer) -> None:
     other = driver.call()
     call.cut()

@@ -349,6 +349,31 @@ async def test_a_json_rpc_error_in_the_framing_of_events_passes_as_itself(playin
         assert (await host.call()).data["http_status"] == 500
 
 
+@STOPS_READING
+@pytest.mark.parametrize("framed", [False, True])
+async def test_a_result_with_the_status_of_an_error_is_the_answer(playing: Playing, framed: bool) -> None:
+    """A gateway gives `isError` the status that fits; also to a large one, and to one in a batch."""
+    text = "x" * 100_000
+
+    async def first(call: Request, reply: Reply) -> None:
+        status, in_batch = left.pop(0)
+        result = tool_result(call.rpc_id, text, is_error=True)
+        body: Any = [result] if in_batch else result
+        if framed:
+            head = http_response(status, headers={"content-type": "text/event-stream"}, length=False)
+            await reply.play(head, sse_event(body), How.STALL)
+        else:
+            await reply.json(body, status=status)
+
+    left = [(status, in_batch) for status in (401, 404, 429, 500, 503) for in_batch in (False, True)]
+    mcp = Streams(first)
+    async with playing(mcp) as (server, host):
+        for n in range(len(left)):
+            assert await host.call(n=n) == Answer(text, is_error=True)
+        assert len(server.sent("POST", "initialize")) == 1
+    assert len(mcp.executed) == 10
+
+
 @pytest.mark.parametrize("body", BODIES)
 async def test_404_under_a_session_costs_the_session_and_not_the_call(playing: Playing, body: str) -> None:
     async def forget(call: Request, reply: Reply) -> None:
