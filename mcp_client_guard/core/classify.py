@@ -4,7 +4,8 @@
 |---|---|---|
 | nothing written (connect, pool or TLS error; a row that could not be saved) | no, by wire | |
 | a result under the ID of this request, with any status (`Streams.refused`) | answered | |
-| 404 with our session ID, unless -32601 | no, by server | gone |
+| 404 with our session ID, unless -32601, or as in the next row | no, by server | gone |
+| 404 with an error that names the request, and no suspect code | answered, or by server if it is gone | ask |
 | 404 without one | answered | |
 | 401, 403, 307, 308 | no, by server | ask |
 | 413, 415 | no, by server | |
@@ -85,11 +86,11 @@ _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_LEGACY = frozenset({400, 404, 405})
 _SAID_OF_RUNNING = frozenset({-32000, -32001})
-_SAYS_NOTHING = frozenset({404, 413, 414, 415, 429, 431})
-"""Said of the request alone. Every other refusal may be the word of a server that has lost the session: they use
-them all (302 to a page to log in, 419, 428, 440). 404 is among these only with -32601."""
+_SAYS_NOTHING = frozenset({413, 414, 415, 429, 431})
+"""Said of the request alone, like 404 with -32601. Every other refusal may be the word of a server that has lost
+the session: they use them all (302 to a page to log in, 419, 428, 440)."""
 _REFUSED_UNREAD = frozenset(
-    {400, 402, 405, 406, 407, 409, 410, 411, 412, 417, 419, *range(421, 427), 428, 440, 451}
+    {400, 402, 404, 405, 406, 407, 409, 410, 411, 412, 417, 419, *range(421, 427), 428, 440, 451}
 )
 """Where the session is gone, this was said of the session, before the request was looked at. 408 or 499 may be
 said of one that is running."""
@@ -132,28 +133,37 @@ def knows_only_sessions(status: int, body: Any) -> bool:
 
 
 def rule_on(
-    status: int, body: Any, *, session_sent: bool, is_session_lost: Callable[[int, Any], bool] | None = None
+    status: int,
+    body: Any,
+    *,
+    session_sent: bool,
+    names_it: bool = False,
+    is_session_lost: Callable[[int, Any], bool] | None = None,
 ) -> Ruling:
     """What this status, on the POST of a request, says of it. Total: never raises.
 
     `body`: with 2xx, the one message that answers the request, or whatever came instead. A result is an answer,
-    of which no predicate is asked.
+    of which no predicate is asked. `names_it`: it has the ID of the request.
     """
+    code = code_of(body)
     if status < 300 and _is_result(body):
         return Ruling(Ran.ANSWERED)
     if session_sent and is_session_lost is not None and _says_so(is_session_lost, status, body):
         return Ruling(Ran.NO, SessionWord.GONE)
-    if status == 404 and session_sent and code_of(body) != -32601:
+    is_unknown = status == 404 and code == _METHOD_NOT_FOUND
+    is_said_of_it = names_it and code is not None and code not in _SUSPECT_CODES
+    if status == 404 and session_sent and not (is_unknown or is_said_of_it):
         return Ruling(Ran.NO, SessionWord.GONE)
     if status < 300:
         return _rule_on_answer(body, SessionWord.ASK if session_sent else SessionWord.ALIVE)
-    word = SessionWord.ASK if session_sent and status not in _SAYS_NOTHING else SessionWord.ALIVE
+    asks = session_sent and status not in _SAYS_NOTHING and not is_unknown
+    word = SessionWord.ASK if asks else SessionWord.ALIVE
     if status in _NOT_RUN or status in BUSY:
         return Ruling(Ran.NO, word)
-    if status < 400 or (status in _GATEWAY and code_of(body) is None):
+    if status < 400 or (status in _GATEWAY and code is None):
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
     # -32602 is what a tool says of its arguments, and of its own output.
-    unread = status in _REFUSED_UNREAD and code_of(body) != _INVALID_PARAMS
+    unread = status in _REFUSED_UNREAD and code != _INVALID_PARAMS
     return Ruling(Ran.ANSWERED, word, Ran.NO if unread else Ran.MAYBE)
 
 

@@ -235,7 +235,7 @@ class Refusal:
 
     def names(self, call: Call) -> bool:
         """Whether it is of a server that has read this request, and taken it for its own."""
-        return isinstance(self.body, dict) and self.body.get("id") == call.wire_id
+        return isinstance(self.body, dict) and _as_wire_id(self.body.get("id")) == call.wire_id
 
     def is_like(self, other: Refusal) -> bool:
         return self.status == other.status and code_of(self.body) == code_of(other.body)

@@ -60,8 +60,13 @@ class Suspecting(Detecting):
         """The POST of this request drew a status that is no answer of the usual kind."""
         if call.method == "initialize" and self.holds_refusal(call, refusal, session_sent=session_sent):
             return
-        predicate = self.policy.is_session_lost
-        ruling = rule_on(refusal.status, refusal.body, session_sent=session_sent, is_session_lost=predicate)
+        ruling = rule_on(
+            refusal.status,
+            refusal.body,
+            session_sent=session_sent,
+            names_it=refusal.names(call),
+            is_session_lost=self.policy.is_session_lost,
+        )
         reason = f"HTTP {refusal.status}"
         gone = ruling.session is SessionWord.GONE
         if gone and call.incarnation == self.session.incarnation:
@@ -260,7 +265,8 @@ class Suspecting(Detecting):
         elif refusal.status == 200:
             self._strand(Stranded(call, suspect.reason, Ran.MAYBE, refusal))
         else:
-            ran = rule_on(refusal.status, refusal.body, session_sent=True).ran
+            names_it = refusal.names(call)
+            ran = rule_on(refusal.status, refusal.body, session_sent=True, names_it=names_it).ran
             self._settle_refused(call, ran, refusal, may_wait=may_wait)
 
     def _strand_suspects(self, by_word: bool) -> None:

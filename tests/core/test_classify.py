@@ -12,7 +12,7 @@ from mcp_client_guard.core.classify import Ran, Ruling, SessionWord, code_of, is
 STATUSES = [*range(300, 320), *range(400, 452), 499, *range(500, 512), 520, 599]
 NOT_RUN = {307, 308, 401, 403, 413, 415, 429, 503}
 GATEWAY = {502, 504, 520, 522, 524}
-SAYS_NOTHING = {404, 413, 414, 415, 429, 431}
+SAYS_NOTHING = {413, 414, 415, 429, 431}
 MAY_RUN_STILL = {408, 416, 418, 420, 427, 429, 430, 499}
 
 
@@ -30,7 +30,8 @@ def test_every_status_says_whether_the_request_ran_and_what_it_says_of_the_sessi
         if status == 404 and session_sent and code != -32601:
             assert ruling == Ruling(Ran.NO, SessionWord.GONE)
             continue
-        word = SessionWord.ASK if session_sent and status not in SAYS_NOTHING else SessionWord.ALIVE
+        asks = session_sent and status not in SAYS_NOTHING and status != 404
+        word = SessionWord.ASK if asks else SessionWord.ALIVE
         assert ruling.session is word, status
         by_proxy = status in GATEWAY and code is None
         ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 or by_proxy else Ran.ANSWERED
@@ -40,6 +41,22 @@ def test_every_status_says_whether_the_request_ran_and_what_it_says_of_the_sessi
             may_run = status < 400 or status >= 500 or status in MAY_RUN_STILL
             assert ruling.ran_if_gone is Ran.NO or not unread, status
             assert ruling.ran_if_gone is Ran.MAYBE or not may_run, status
+
+
+@pytest.mark.parametrize("code", [-32002, -32602, -32603, 0, 7, 1404])
+def test_404_that_names_the_request_asks_unless_its_code_is_said_of_sessions(code: int) -> None:
+    """-32002 is MCP's own word for a resource that does not exist."""
+    may_be_tool_s = code == -32602
+    asked = Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.MAYBE if may_be_tool_s else Ran.NO)
+    assert rule_on(404, body_with(code), session_sent=True, names_it=True) == asked
+    assert rule_on(404, body_with(code), session_sent=True) == Ruling(Ran.NO, SessionWord.GONE)
+    assert rule_on(404, body_with(code), session_sent=False, names_it=True).session is SessionWord.ALIVE
+
+
+@pytest.mark.parametrize("code", [None, -32000, -32001, -32600, 32600])
+def test_404_that_names_it_with_another_code_is_a_lost_session(code: int | None) -> None:
+    ruling = rule_on(404, body_with(code), session_sent=True, names_it=True)
+    assert ruling == Ruling(Ran.NO, SessionWord.GONE)
 
 
 @pytest.mark.parametrize("session_sent", [True, False])

@@ -216,6 +216,49 @@ def test_where_no_other_session_can_be_opened_the_suspected_one_is_kept(driver: 
     assert not reports(driver.log, SessionLost)
 
 
+@pytest.mark.parametrize("own", [int, str])
+def test_404_with_an_error_of_the_request_s_own_is_its_answer_if_a_ping_is_answered(
+    driver: Driver, own: Any
+) -> None:
+    """The server has looked for a resource, not for the session."""
+    read = driver.request("resources/read", {"uri": "file:///none"})
+    assert methods(read.refuse(404, {**read.error(-32002), "id": own(read.stream)})) == ["ping"]
+    actions = driver.sent("ping").answer({})
+    assert error_of(actions)["code"] == -32002
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert not posted(actions)
+    assert not reports(driver.log, SessionLost)
+
+
+def test_it_is_the_word_of_a_lost_session_if_the_ping_draws_it_too(driver: Driver) -> None:
+    call = driver.call()
+    call.refuse(404, call.error(-32603))
+    ping = driver.sent("ping")
+    assert methods(ping.refuse(404, ping.error(-32603))) == ["initialize"]
+    assert methods(driver.reinitialized())[-1] == "tools/call"
+    assert len(reports(driver.log, SessionLost)) == 1
+
+
+def test_a_ping_that_draws_another_404_loses_the_session_and_leaves_the_answer_what_it_is(driver: Driver) -> None:
+    call = driver.call()
+    call.refuse(404, call.error(-32002))
+    actions = driver.sent("ping").refuse(404)
+    assert error_of(actions)["code"] == -32002
+    assert reports(actions, SessionLost)
+    assert "tools/call" not in methods(driver.reinitialized())
+
+
+def test_what_does_not_exist_any_more_is_not_restored_and_costs_no_session(driver: Driver) -> None:
+    driver.request("resources/subscribe", {"uri": "file:///old"}).answer({})
+    driver.call().refuse(404)
+    driver.reopened()
+    again = driver.sent("resources/subscribe")
+    actions = again.refuse(404, again.error(-32002))
+    (reinitialized,) = reports(actions, Reinitialized)
+    assert reinitialized.not_restored == ("resources/subscribe file:///old",)
+    assert len(reports(driver.log, SessionLost)) == 1
+
+
 @pytest.mark.parametrize("code", [-32000, -32001, -32600])
 def test_an_error_with_200_that_may_mean_a_lost_session_is_held_until_a_ping_is_answered(
     driver: Driver, code: int

@@ -321,6 +321,22 @@ async def test_an_unknown_method_is_no_lost_session(playing: Playing) -> None:
         assert initializes(server) == 1
 
 
+async def test_what_a_server_does_not_find_is_no_lost_session(playing: Playing) -> None:
+    """An application's own error with the status that fits: its words reach the host, and it runs once."""
+
+    async def call(request: Request, reply: Reply) -> None:
+        mcp.run(request)
+        await reply.json(error(request.rpc_id, -32002, "Resource not found"), status=404)
+
+    mcp = Sessions(Death(404), call=call)
+    async with playing(mcp) as (server, host):
+        for n in range(8):
+            got = await host.call("charge", n=n)
+            assert (got.code, got.text) == (-32002, "Resource not found")
+        assert initializes(server) == 1
+    assert mcp.ran == {f"charge {n}": 1 for n in range(8)}
+
+
 @pytest.mark.parametrize("seen", [[], [progress(1, "e1"), progress(2, "e2")]], ids=["primed", "witness"])
 async def test_a_resume_that_draws_404_costs_no_session_that_answers(playing: Playing, seen: list[Part]) -> None:
     """The stream is broken and its call in doubt; nothing else changes."""
