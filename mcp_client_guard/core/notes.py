@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 
 from .actions import CancelTimer, Hangup, Report, SetTimer, Timer, TimerKind
 from .closing import Closing
-from .inputs import ConnectionLost, Refused
+from .inputs import Refused
 from .model import JSON
 from .report import NotificationLost
 from .room import MOST_WAITING, NEVER_WAIT, Room
@@ -22,6 +22,9 @@ _OUT_OF_TURN = (*NEVER_WAIT, "notifications/cancelled")
 """The method of what the server, or the caller of a call, waits for: it waits for no other."""
 _HAS_NO_TURN = (None, "notifications/cancelled")
 """Nor does any other wait for these."""
+_MAY_COME_TWICE = ("response", "notifications/initialized")
+"""What a server may be told again. An answer, which it waits for, names the request that it answers; and without
+the other a strict one refuses everything for ever."""
 
 
 @frozen
@@ -103,9 +106,9 @@ class Notes(Closing):
 
     def _note_refused(self, stream: Stream, told: Refused) -> None:
         later = told.status in (408, 425, 429) or told.status >= 500
-        if later and stream.method == "response" and self._posts_note_again(stream, told.retry_after or 0.0):
-            self.out.append(Hangup(told.connection, linger=True))
-            return  # the server waits for it
+        again = later and stream.method in _MAY_COME_TWICE
+        if again and self._posts_note_again(stream, told.retry_after or 0.0):
+            return
         self.out.append(Report(NotificationLost(stream.method, f"HTTP {told.status}")))
         self._finish(stream, linger=True)
         present = stream.incarnation == self.session.incarnation
@@ -115,16 +118,17 @@ class Notes(Closing):
             self._answered_in_vain(stream)
         self._note_over(stream)
 
-    def _note_lost(self, stream: Stream, told: ConnectionLost) -> None:
-        # An answer to the server may come twice: it names the request that it answers.
-        again = stream.method == "response" or not (told.written or told.lasts)
+    def _note_lost(self, stream: Stream, why: str, *, may_try: bool = False) -> None:
+        """`may_try`: nothing of it has left, and it may fare better."""
+        again = may_try or stream.method in _MAY_COME_TWICE
         if not (again and self._posts_note_again(stream)):
-            self._note_given_up(stream, told.why)
+            self._note_given_up(stream, why)
 
     def _posts_note_again(self, stream: Stream, at_least: float = 0.0) -> bool:
         stream.attempts += 1
         if stream.attempts > self.policy.max_attempts:
             return False
+        self.out.append(Hangup(stream.connection, linger=True))
         stream.move(StreamStep.CUT)
         self._post_again(stream, self._delay(stream, at_least))
         return True

@@ -145,7 +145,7 @@ class Streams(Upgrading):
         if stream.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
-            self._note_lost(stream, told)
+            self._note_lost(stream, told.why, may_try=not (told.written or told.lasts))
         elif stream.kind is StreamKind.CALL and not (stream.resumed or stream.answered or told.written):
             self._not_written(stream, told)
         else:
@@ -156,7 +156,7 @@ class Streams(Upgrading):
         if stream is None:
             return
         if stream.kind is StreamKind.NOTE:
-            self._note_given_up(stream, "no answer for max_idle")
+            self._note_lost(stream, "no answer for max_idle")
         elif stream.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.trail.cursor is not None or stream.on_socket or stream.is_unwanted:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import notes
-from mcp_client_guard.core.actions import Post, TimerKind
+from mcp_client_guard.core.actions import Action, Post, TimerKind
+from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import NotificationLost
-from tests.core.driver import Driver, Peer, delivered, of, outcomes, reports
+from tests.core.driver import RESULT, Driver, Peer, delivered, of, outcomes, reports
 from tests.core.test_crowding import VERSION, limited, posted
 
 
@@ -140,6 +141,63 @@ def test_initialized_waits_for_none_and_is_waited_for() -> None:
     driver.notify("notifications/initialized")
     assert not of(tell(driver, 0).actions, Post)
     assert told(driver.sent("notifications/initialized").accept(status=202, events=False)) == [0]
+
+
+def opened_by(who: str) -> Driver:
+    driver = Driver(GuardPolicy(max_attempts=2))
+    if who == "host":
+        driver.initialize()
+        driver.notify("notifications/initialized")
+    else:
+        driver.opened()
+        driver.call("a").refuse(404)
+        driver.sent("initialize").answer(RESULT, session_id="session-two")
+    return driver
+
+
+def fail(peer: Peer, how: str | int) -> list[Action]:
+    return peer.refuse(how, retry_after=7.0) if isinstance(how, int) else peer.cut(how)
+
+
+@pytest.mark.parametrize("who", ["host", "guard"])
+@pytest.mark.parametrize("how", ["reset", 408, 429, 500, 502, 503])
+def test_an_initialized_that_fails_is_told_again(who: str, how: str | int) -> None:
+    """To who has not heard it a strict server answers nothing, for ever."""
+    driver = opened_by(who)
+    initialized = driver.sent("notifications/initialized")
+    for _ in range(2):
+        (again,) = of(fail(initialized, how), Post)
+        assert again.stream == initialized.stream
+        assert again.headers["mcp-session-id"] == driver.machine.session.session_id
+        assert (again.delay.at_least == 7.0) is isinstance(how, int)
+    actions = fail(initialized, how)
+    assert [lost.method for lost in reports(actions, NotificationLost)] == ["notifications/initialized"]
+    assert "notifications/initialized" not in posted(actions)
+
+
+@pytest.mark.parametrize("who", ["host", "guard"])
+def test_requests_wait_no_longer_for_one_that_is_told_again(who: str) -> None:
+    driver = opened_by(who)
+    driver.sent("notifications/initialized").refuse(503)
+    waiting = driver.call("b")
+    assert not of(waiting.actions, Post)
+    assert "b" in posted(driver.elapse(TimerKind.CONFIRM))
+
+
+def test_one_that_is_taken_at_the_second_time_is_taken() -> None:
+    driver = opened_by("host")
+    waiting = driver.call("b")
+    initialized = driver.sent("notifications/initialized")
+    assert not posted(waiting.actions)
+    initialized.refuse(503)
+    assert "b" in posted(initialized.accept(status=202, events=False))
+    assert not reports(driver.log, NotificationLost)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 405])
+def test_a_refusal_that_will_not_change_is_not_met_again(status: int) -> None:
+    driver = opened_by("host")
+    assert "notifications/initialized" not in posted(driver.sent("notifications/initialized").refuse(status))
 
 
 def test_what_has_not_reached_the_server_when_the_host_leaves_is_reported(driver: Driver) -> None:

@@ -740,9 +740,11 @@ def test_an_initialized_that_is_never_answered_holds_up_no_request() -> None:
     driver.initialize()
     peer = driver.peer(of(driver.notify("notifications/initialized"), Post)[0].stream)
     assert not of(driver.call().actions, Post)
-    actions = peer.idle()
-    assert reports(actions, NotificationLost)
+    actions = driver.elapse(TimerKind.CONFIRM)
     assert [p.message["method"] for p in of(actions, Post)] == ["tools/call"]
+    old = peer.stale()
+    assert [p.message["method"] for p in of(peer.idle(), Post)] == ["notifications/initialized"]
+    assert not old.is_open
 
 
 def test_resumes_that_end_without_anything_new_are_given_up_after_a_minute_and_five_in_a_row(

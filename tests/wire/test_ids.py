@@ -14,10 +14,12 @@ from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.report import NotificationLost, OrphanDropped
 from mcp_client_guard.testing import (
     FakeServer,
+    Handler,
     How,
     Reply,
     Request,
     ScriptedMcp,
+    error,
     notification,
     progress_of,
     tool_result,
@@ -270,8 +272,52 @@ async def test_a_notification_answered_by_a_stream_is_let_go() -> None:
 async def test_a_notification_that_is_reset_is_reported_and_not_sent_twice(how: How) -> None:
     async with plainly(Streams(events(answer()), notify=steps(how))) as (server, host):
         assert await host.call() == Answer("done")
-        await host.until(lambda: host.of(NotificationLost))
-        assert len(server.sent("POST", "notifications/initialized")) == 1
+        await host.notify("notifications/roots/list_changed")
+        await host.until(
+            lambda: "notifications/roots/list_changed" in [n.method for n in host.of(NotificationLost)]
+        )
+        assert len(server.sent("POST", "notifications/roots/list_changed")) == 1
+
+
+class Strict(Streams):
+    """Refuses requests until it was told `notifications/initialized`, as the Python SDK's server does."""
+
+    def __init__(self, *fails: Handler) -> None:
+        super().__init__(events(answer()), notify=self.told)
+        self.fails = list(fails)
+        self.knows: set[str | None] = set()
+        self.gone: set[str | None] = set()
+
+    async def told(self, request: Request, reply: Reply) -> None:
+        if self.fails:
+            await self.fails.pop(0)(request, reply)
+            return
+        self.knows.add(request.session_id)
+        await reply.status(202)
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        if request.session_id in self.gone:
+            await reply.status(404)
+        elif request.session_id not in self.knows:
+            await reply.json(error(request.rpc_id, -32602, "Invalid request parameters"))
+        else:
+            await super().call(request, reply)
+
+
+@pytest.mark.parametrize("fails", [steps(How.RST), steps(How.FIN), refuse(502), refuse(503)])
+async def test_a_strict_server_is_told_again_that_the_host_is_initialized(
+    playing: Playing, fails: Handler
+) -> None:
+    mcp = Strict(fails)
+    async with playing(mcp) as (server, host):
+        await server.wait_for(lambda r: r.rpc_method == "notifications/initialized", count=2)
+        assert await host.call(n=1) == Answer("done")
+        mcp.gone.add(mcp.session)
+        mcp.session, mcp.fails = "session-B", [fails]
+        await host.call(n=2)
+        await server.wait_for(lambda r: r.rpc_method == "notifications/initialized", count=4)
+        assert await host.call(n=3) == Answer("done"), "the guard's own is told again, too"
+        assert host.of(NotificationLost) == []
 
 
 async def test_a_notification_whose_connection_is_refused_goes_out_later() -> None:
