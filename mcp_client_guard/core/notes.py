@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 from attrs import define, field, frozen
 
-from .actions import CancelTimer, Hangup, Report, SetTimer, Timer, TimerKind
+from .actions import NO_DELAY, CancelTimer, Hangup, Report, SetTimer, Timer, TimerKind
 from .closing import Closing
 from .inputs import Refused
 from .model import JSON
 from .report import NotificationLost
 from .room import MOST_WAITING, NEVER_WAIT, Room
+from .session import session_headers
 from .state import StreamStep
 from .stream import Stream, StreamKind
 
@@ -56,6 +57,15 @@ class Notes(Closing):
         else:
             self.out.append(Report(NotificationLost(method, "too many wait for their turn")))
         return number
+
+    def answer_ping(self, opener: Stream, request_id: str | int) -> None:
+        """In the host's place: it was asked in the session that this stream is to open, which no message of the
+        host's can name yet."""
+        note = self._new_stream(self.calls.ledger.new_wire_id(), StreamKind.NOTE, "response")
+        note.incarnation += 1  # what becomes of it says nothing of the present session
+        note.message = {"jsonrpc": "2.0", "id": request_id, "result": {}}
+        note.headers = session_headers(opener.offered_session_id, None)
+        self._post_again(note, NO_DELAY)
 
     def _may_leave(self, method: str | None, *, waiting: int = 0) -> bool:
         """`waiting`: others before it."""

@@ -50,10 +50,13 @@ class Taking(TakeOver):
         """
         if "method" not in message:
             return self._take_answer(stream, message, direct)
-        if self.is_trying and self._holds(stream, message, event_id):
-            return Taken.LATE
         if stream.call is not None:
             stream.call.was_taken = True
+        if message["method"] == "ping" and "id" in message and self._is_opening(stream):
+            self.streams.answer_ping(stream, message["id"])
+            return Taken.DELIVERED
+        if self.is_trying and self._holds(stream, message, event_id):
+            return Taken.LATE
         if self._is_of_old_session(stream) and message["method"] != "notifications/progress":
             if "id" in message:
                 self.asked_in_vain(stream.call, message["method"])
@@ -74,6 +77,13 @@ class Taking(TakeOver):
             message = {**message, "id": number}
         self.streams.deliver(stream, message)
         return _DELIVERED
+
+    def _is_opening(self, stream: Stream) -> bool:
+        """Whether the answer to an `initialize` is still to come on this stream: its session is not ours yet."""
+        if stream.call is not None:
+            return stream.call.method == "initialize" and stream.call.in_flight
+        in_flight = self.ledger.in_flight()
+        return stream.legacy and any(call.legacy and call.method == "initialize" for call in in_flight)
 
     def open_question(self, stream: Stream, message: JSON) -> int | None:
         """The number of this request of the server's, if the host was asked and has not answered."""

@@ -101,3 +101,87 @@ def test_in_a_legacy_session_they_do_not_chase_each_other() -> None:
     actions = driver.answers(driver.sent("initialize"), LEGACY_RESULT)
     assert [m["id"] for m in delivered(actions)] == [second.host_id]
     assert len(posted(driver.log)) == 3
+
+
+# A server may ping before it has answered (2025-11-25 lifecycle, Initialization).
+
+
+def pongs(actions: list[Action]) -> list[Post]:
+    return [post for post in of(actions, Post) if post.message == {"jsonrpc": "2.0", "id": "s1", "result": {}}]
+
+
+def pinged(opening: Peer) -> Post:
+    """The server pings on the stream of an `initialize`, and is answered in the host's place."""
+    opening.accept(session_id="offered")
+    actions = opening.driver.ask(opening, "s1", "ping")
+    assert delivered(actions) == []
+    (pong,) = pongs(actions)
+    return pong
+
+
+@pytest.mark.parametrize("who", ["host", "host again", "guard", "trial"])
+def test_a_ping_before_the_answer_is_answered_in_the_session_that_is_offered(who: str) -> None:
+    driver = Driver(generation="auto") if who == "trial" else Driver()
+    if who in ("host again", "guard"):
+        driver.opened()
+    if who == "trial":
+        driver.request("server/discover", {"_meta": {}}, mcp_protocol_version="2026-07-28")
+    elif who == "guard":
+        driver.call().refuse(404)
+    else:
+        initializes(driver)
+    assert pinged(driver.sent("initialize")).headers == {"mcp-session-id": "offered"}
+
+
+def test_so_it_is_where_the_stream_was_cut_before_the_answer(driver: Driver) -> None:
+    driver.call().refuse(404)
+    opening = driver.sent("initialize")
+    opening.accept(session_id="offered")
+    opening.event("p")
+    opening.cut()
+    opening.accept(session_id="offered")
+    (pong,) = pongs(opening.event("e1", {"jsonrpc": "2.0", "id": "s1", "method": "ping"}))
+    assert pong.headers == {"mcp-session-id": "offered"}
+
+
+@pytest.mark.parametrize("status", [202, 404])
+def test_what_becomes_of_that_answer_says_nothing_of_the_session_that_is_only_suspected(
+    driver: Driver, status: int
+) -> None:
+    driver.call().refuse(400)
+    driver.sent("ping").refuse(400)
+    pong = driver.peer(pinged(driver.sent("initialize")).stream)
+    if status == 404:
+        actions = pong.refuse(404, session_id="offered")
+    else:
+        actions = pong.accept(status=202, events=False, session_id="offered")
+    assert not reports(actions, SessionLost)
+    assert driver.sent("initialize").is_open
+
+
+def test_nothing_else_may_be_asked_before_the_answer(driver: Driver) -> None:
+    opening = initializes(driver)
+    opening.accept(session_id="offered")
+    assert [m["method"] for m in delivered(driver.ask(opening, "s1", "roots/list"))] == ["roots/list"]
+
+
+def test_a_ping_in_a_session_is_the_host_s(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    assert [m["method"] for m in delivered(driver.ask(call, "s1", "ping"))] == ["ping"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_in_a_legacy_session_it_is_answered_beside_the_carrier(again: bool) -> None:
+    driver = Legacy()
+    if again:
+        driver.opened().carrier.cut()
+    else:
+        initializes(driver)
+    driver.serves()
+    driver.takes(driver.sent("initialize"))
+    ping = {"jsonrpc": "2.0", "id": "s1", "method": "ping"}
+    (pong,) = pongs(driver.carries(ping))
+    assert pong.target == driver.sent("initialize").order.target
+    driver.carries(driver.sent("initialize").result(LEGACY_RESULT))
+    assert delivered(driver.carries(ping)), "once the session is open it is the host's"

@@ -612,6 +612,40 @@ async def test_generation_auto_opens_the_session_it_tried_for_the_host() -> None
         assert not server.sent("DELETE")
 
 
+class PingsFirst(ScriptedMcp):
+    """Pings on the stream that answers `initialize`, and goes on when that is answered in its session."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ponged = anyio.Event()
+
+    async def initialize(self, request: Request, reply: Reply) -> None:
+        self.ponged = anyio.Event()
+        ping = chunk(sse_event({"jsonrpc": "2.0", "id": "s1", "method": "ping"}))
+        answer = chunk(sse_event(self.initialized(request)))
+        await reply.play(sse_head(session=self.session), ping, self.ponged, answer, END_OF_CHUNKS)
+
+    async def notify(self, request: Request, reply: Reply) -> None:
+        if request.rpc_method is None and request.session_id == self.session:
+            self.ponged.set()
+        await reply.status(202 if request.session_id == self.session else 400)
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        await (super().call(request, reply) if request.session_id == self.session else reply.status(404))
+
+
+@pytest.mark.anyio
+async def test_a_server_that_pings_before_it_has_answered_initialize_is_answered_in_its_session(
+    playing: Playing,
+) -> None:
+    mcp = PingsFirst()
+    async with playing(mcp) as (server, host):
+        assert (await host.call()).text == "charge"
+        mcp.session = "session-B"
+        assert (await host.call()).text == "charge"
+        assert len(server.sent("POST", "initialize")) == 2
+
+
 # --- logs ---------------------------------------------------------------------------------------------
 
 
