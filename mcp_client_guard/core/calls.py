@@ -7,7 +7,6 @@ from attrs import define, field
 from .actions import CancelTimer, Report, Save
 from .answers import not_executed_answer, session_lost_answer
 from .choosing import Choosing
-from .classify import Ran
 from .inputs import Forwarded, MessageSubmitted
 from .ledger import NEVER_SENT, Call, Own, Repeat
 from .listening import is_listen
@@ -239,14 +238,13 @@ class Calls(Choosing):
         if not call.in_flight:
             self._give_up_answers(request_id)
             return
-        ran = self._may_have_run(call)
-        if ran and not call.stateless and not self.is_over(call):
-            message = {**sent.message, "params": {**params, "requestId": call.wire_id}}
-            headers = sent.headers
-            self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, headers)
-        call.cancelled = ran
+        call.cancelled = ran = self._may_have_run(call)
         before = "" if ran else NEVER_SENT
         self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
+        if ran and not call.stateless and not self.is_over(call):
+            message = {**sent.message, "params": {**params, "requestId": call.wire_id}}
+            self._settled_first(call)
+            self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, sent.headers)
 
     def _join_no_more(self, request_id: object) -> None:
         """What the joined call is answered with is not for this request, nor for another under its ID."""
@@ -260,28 +258,6 @@ class Calls(Choosing):
         self.conclude_refusal(call)
         if call.suspected:
             self.clear_suspects(call, may_wait=False)
-
-    def _may_have_run(self, call: Call) -> bool:
-        """Stop it where it has not left yet; else say that it may have run."""
-        return self._may_this_have_run(call) or call.repeats > 0
-
-    def _may_this_have_run(self, call: Call) -> bool:
-        """The same, of its newest sending alone."""
-        stranded = self._stranded.get(call.first_wire_id)
-        return self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO
-
-    def stop(self, call: Call) -> None:
-        if self._may_this_have_run(call):
-            self._tell_cancelled(call, "an earlier request with the same call key was answered")
-
-    def _tell_cancelled(self, call: Call, reason: str) -> None:
-        """Tell the server that the guard has no more use for this request."""
-        if call.stateless or call.method == "initialize" or self.is_over(call) or self.is_task(call):
-            return
-        params = {"requestId": call.wire_id, "reason": reason}
-        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-        self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
-        call.cancelled = True
 
     def _release(self) -> None:
         for call in list(self._waiting.values()):
@@ -327,8 +303,12 @@ class Calls(Choosing):
         if not self._may_have_run(call):
             self.not_executed(call, "wire", "it could not be sent within call_deadline")
             return
-        self._tell_cancelled(call, "call_deadline")
+        is_told = self._hears_cancel(call)
+        call.cancelled = call.cancelled or is_told
         self._tell_in_doubt(call, "no answer within call_deadline")
+        if is_told:
+            self._settled_first(call)
+            self._post_cancelled(call, "call_deadline")
 
     def not_saved(self, wire_id: int, reason: str) -> None:
         """The row of this request is not on disk, so nothing of it may leave (L6)."""

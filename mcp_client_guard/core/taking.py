@@ -8,7 +8,8 @@ from typing import Any
 
 from attrs import define, field
 
-from .actions import Report
+from .actions import Report, Save
+from .classify import Ran
 from .inputs import MessageSubmitted
 from .ledger import Call, Own
 from .listening import ACKNOWLEDGED, is_listen
@@ -244,13 +245,46 @@ class Taking(TakeOver):
             return
         newest.answered_as_earlier = True
         if newest.in_flight:
-            self.stop(newest)
+            self._stop(newest)
         self.settle_answer(newest, message, stream)
 
-    @abstractmethod
-    def stop(self, call: Call) -> None:
-        """Nobody waits for the answer to this sending any more: nothing of it leaves, and the server is told."""
-        ...
+    # Nobody waits for it any more.
+
+    def _may_have_run(self, call: Call) -> bool:
+        """Stop it where it has not left yet; else say that it may have run."""
+        return self._may_this_have_run(call) or call.repeats > 0
+
+    def _may_this_have_run(self, call: Call) -> bool:
+        """The same, of its newest sending alone."""
+        stranded = self._stranded.get(call.first_wire_id)
+        return self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO
+
+    def _stop(self, call: Call) -> None:
+        if self._may_this_have_run(call):
+            self._tell_cancelled(call, "an earlier request with the same call key was answered")
+
+    def _tell_cancelled(self, call: Call, reason: str) -> None:
+        """Tell the server that the guard has no more use for this request."""
+        if self._hears_cancel(call):
+            call.cancelled = True
+            self._post_cancelled(call, reason)
+
+    def _hears_cancel(self, call: Call) -> bool:
+        """Whether the server can be told so, by a notification."""
+        return not (call.stateless or call.method == "initialize" or self.is_over(call) or self.is_task(call))
+
+    def _post_cancelled(self, call: Call, reason: str) -> None:
+        params = {"requestId": call.wire_id, "reason": reason}
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
+
+    def _settled_first(self, call: Call) -> None:
+        """Its outcome is on disk before its cancel leaves: to the next process, to which the call would have none,
+        what acknowledges the cancel would be the answer."""
+        if call.may_have_side_effects:
+            self.out.append(Save((), durable=True))
+
+    # Its answer.
 
     def settle_answer(self, call: Call, message: JSON, stream: Stream | None = None) -> None:
         """This is the answer of the request."""
@@ -259,8 +293,9 @@ class Taking(TakeOver):
             self._answer_others(call, message)
             return
         if not call.in_flight:
-            self.learn_task(call, message)
-            self._settle(call, Outcome.RECOVERED, "the answer came late", message)
+            if "result" in message or self._believes_late(call):
+                self.learn_task(call, message)
+                self._settle(call, Outcome.RECOVERED, "the answer came late", message)
             return
         if call.own is Own.HEIR:
             self.heir_answered(call, message)
@@ -283,6 +318,13 @@ class Taking(TakeOver):
         else:
             how = "an earlier sending of it was answered" if call.answered_as_earlier else "answered"
             self._settle(call, Outcome.COMPLETED, how, message)
+
+    def _believes_late(self, call: Call) -> bool:
+        """Whether an error says what became of a call that was told in doubt, or given up.
+
+        Not if it may only acknowledge the cancel (as SDK 1.x does).
+        """
+        return not call.cancelled
 
     def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
         method, params = call.method, call.params

@@ -334,6 +334,7 @@ def test_a_deadline_leaves_a_call_in_doubt_and_cancels_it(driver: Legacy) -> Non
     actions = driver.elapse(TimerKind.DEADLINE, call.stream)
     assert posted(actions, "notifications/cancelled")
     assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not outcomes(driver.carrier.event(None, call.error(0))), "which only acknowledges the cancel"
 
 
 def test_a_request_of_the_server_s_is_answered_by_a_post(driver: Legacy) -> None:

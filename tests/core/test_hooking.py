@@ -167,3 +167,12 @@ def test_what_a_hook_that_was_stopped_has_asked_is_not_sent_any_more(hooked: Dri
 def test_a_call_of_the_hook_s_that_is_open_when_the_host_leaves_has_an_outcome(hooked: Driver) -> None:
     hooked.hook_asks("tools/call", {"name": "refund"})
     assert outcomes(hooked.close()) == [Outcome.IN_DOUBT]
+
+
+def test_no_server_is_told_of_one_whose_session_is_over(hooked: Driver) -> None:
+    hooked.hook_asks("tools/call", {"name": "refund"})
+    hooked.call("look").refuse(404)
+    hooked.reinitialized(tools=[LOOK, CHARGE])
+    actions = hooked.feed(HookWithdrew(1))
+    assert outcomes(actions) == [Outcome.CANCELLED]
+    assert not posted(actions, "notifications/cancelled")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Deliver, Post, Save, TimerKind
 from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CODE_NOT_EXECUTED, CallInDoubt
 from mcp_client_guard.core.inputs import MessageSubmitted, ReconnectRequested
 from mcp_client_guard.core.meta import CALL_KEY, CONSENT
@@ -292,6 +292,82 @@ def test_the_first_repeat_gets_the_answer_that_came_too_late_and_the_next_is_sen
     assert delivered(again.actions) == [{**answer, "id": again.host_id}]
     assert reports(again.actions, RepeatJoined) == [RepeatJoined("charge", "key-1-0-2")]
     assert is_sent(one.call())
+
+
+# Given up, and its cancel answered.
+
+HOW = pytest.mark.parametrize("how", ["deadline", "cancel"])
+"""By whom it was given up: the guard, or the host."""
+
+
+def given_up(one: Connection, call: Peer, how: str) -> list[Action]:
+    return one.cancel(call) if how == "cancel" else one.elapse(TimerKind.DEADLINE, call.stream)
+
+
+@HOW
+@pytest.mark.parametrize("code", [0, -32800, -32603, -32000])
+@pytest.mark.parametrize("named", [True, False])
+def test_an_error_that_answers_a_cancel_says_nothing_of_the_call(how: str, code: int, named: bool) -> None:
+    process = Process()
+    one = opened(process)
+    call = one.named("order") if named else one.call()
+    given_up(one, call, how)
+    row = process.disk.call
+    assert not outcomes(call.answer_error(code))
+    assert process.disk.call == row
+    after = process.killed().connect()
+    prove(after)
+    for known in (one, one, opened(process), after, after):
+        again = known.named("order") if named else known.call()
+        assert not is_sent(again)
+        assert doubt_in(again.actions) is not None
+
+
+@HOW
+def test_nor_does_one_that_is_replayed_and_whoever_joined_the_call_is_held_back_too(how: str) -> None:
+    process = Process()
+    one, two = opened(process), opened(process)
+    call = one.call().stream_up("1")
+    call.cut()
+    two.call()
+    call.accept()
+    call.event("1", call.progress(1))
+    given_up(one, call, how)
+    assert doubt_in(two.forwarded) is not None
+    assert not outcomes(call.event("2", call.error(0)))
+    assert not is_sent(two.call())
+    assert not is_sent(one.call())
+
+
+@HOW
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_result_that_comes_all_the_same_is_the_answer(one: Connection, how: str, failed: bool) -> None:
+    call = one.call()
+    given_up(one, call, how)
+    assert outcomes(call.answer({"content": [], "isError": failed})) == [Outcome.RECOVERED]
+    again = one.call()
+    assert delivered(again.actions)[0]["result"] == {"content": [], "isError": failed}
+    assert is_sent(one.call())
+
+
+@HOW
+def test_the_outcome_of_a_call_is_on_disk_before_its_cancel_leaves(
+    process: Process, one: Connection, how: str
+) -> None:
+    """The next process would take what the cancel draws for the answer to a call that has no outcome."""
+    actions = given_up(one, one.call(), how)
+    assert [type(a) for a in actions if isinstance(a, (Deliver, Post)) or (isinstance(a, Save) and a.durable)] == [
+        *([Deliver] if how == "deadline" else []),
+        Save,
+        Post,
+    ]
+    assert process.killed(power=True).disk.call.outcome is not None
+
+
+@HOW
+def test_that_of_a_harmless_one_waits_for_no_disk(one: Connection, how: str) -> None:
+    one.listed({"name": "look", "annotations": {"readOnlyHint": True}})
+    assert not [save for save in of(given_up(one, one.call("look"), how), Save) if save.durable]
 
 
 def test_it_is_kept_for_no_longer_than_a_doubt_nor_where_there_is_consent(

@@ -150,6 +150,18 @@ def test_a_replayed_answer_settles_the_call_of_the_dead_process_and_is_in_record
     assert order == [CallSettled, CursorDropped]  # S6
 
 
+def test_what_answers_its_cancel_says_nothing_of_it() -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    two.peer(call.stream).accept()
+    assert outcomes(two.elapse(TimerKind.DEADLINE, call.stream)) == [Outcome.IN_DOUBT]
+    resumed = two.peer(call.stream)
+    assert not outcomes(resumed.event("2", call.progress(2)) + resumed.event("3", call.error(0)))
+    assert not of(two.call().actions, Post)
+
+
 @pytest.mark.parametrize("how", ["another message", "silence", "refused", "gap"])
 def test_a_stream_that_is_not_the_same_leaves_its_call_in_doubt(how: str) -> None:
     one = opened()

@@ -35,7 +35,7 @@ from mcp_client_guard import (
 from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.model import Told
-from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.testing import FakeServer, How, Reply, Request, ScriptedMcp, error, tool_result
 
 from .hosts import LIMIT, Answer, PlainHost, plain_answer, run_together
 
@@ -359,6 +359,50 @@ async def test_a_repeat_is_refused_on_another_connection_until_the_user_consents
             guard.consent(first.doubt.call_key)
             assert (await other.call(cents=5)).text == "charged 3"
         assert [c.repeats for c in await guard.calls() if c.call_key == first.doubt.call_key] == [1]
+
+
+class Acknowledging(Cutting):
+    """Answers a call that was cancelled as servers on SDK 1.x do. It has run all the same."""
+
+    def __init__(self) -> None:
+        super().__init__(cuts=0)
+        self.arrived, self.cancelled, self.acknowledged = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        self.ran.append(request.rpc_id)
+        self.arrived.set()
+        await self.cancelled.wait()
+        await reply.json(error(request.rpc_id, 0, "Request cancelled"))
+        self.acknowledged.set()
+
+    async def notify(self, request: Request, reply: Reply) -> None:
+        await super().notify(request, reply)
+        if request.rpc_method == "notifications/cancelled":
+            assert request.json["params"]["requestId"] == self.ran[0]
+            self.cancelled.set()
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel"])
+async def test_a_call_whose_cancel_was_acknowledged_is_not_repeated_nor_by_the_next_process(
+    how: str, tmp_path: Path
+) -> None:
+    mcp = Acknowledging()
+    policy = GuardPolicy(call_deadline={"charge": 1.0 if how == "deadline" else 600.0})
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server:
+            async with connected(Guard(server.url, store=SQLiteStore(tmp_path / "a.db"), policy=policy)) as host:
+                id = await host.post("tools/call", {"name": "charge", "arguments": {}})
+                await mcp.arrived.wait()
+                if how == "cancel":
+                    await host.notify("notifications/cancelled", requestId=id)
+                await mcp.acknowledged.wait()
+                await host.request("ping")  # by its answer the acknowledgement has been read
+                assert (await host.call()).doubt is not None
+                assert (await host.call()).doubt is not None
+            async with connected(Guard(server.url, store=SQLiteStore(tmp_path / "a.db"))) as host:
+                assert (await host.call()).doubt is not None
+                assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
 
 
 async def test_a_repeat_is_refused_in_the_next_process_and_a_consent_before_connecting_counts(
