@@ -95,8 +95,15 @@ class Suspecting(Detecting):
             return True
         if ruling.session is SessionWord.ALIVE or call.method == "ping":
             return False
+        if not call.in_flight:
+            # Told in doubt, or given up, and stays so: the ping is for the session alone.
+            if not self.is_over(call):
+                self.probe(refusal)
+            return True
         if self._may_suspect(call, refusal, ruling):
-            self._suspect(Stranded(call, reason, ruling.ran_if_gone, refusal))
+            # What a dead process has sent cannot be sent again.
+            ran_if_gone = Ran.MAYBE if call.own is Own.HEIR else ruling.ran_if_gone
+            self._suspect(Stranded(call, reason, ran_if_gone, refusal))
         elif self._may_have_died(call, ruling):
             self.in_doubt(call, reason)
         else:
@@ -124,7 +131,7 @@ class Suspecting(Detecting):
         drew_it_before = call.refusal is not None and call.refusal.is_like(refusal)
         said_of_running = ruling.ran_if_gone is Ran.MAYBE and is_suspect_answer(refusal.body)
         was_read = call.was_taken and not said_of_running
-        if call.own not in (None, Own.HOOK) or was_read or drew_it_before:
+        if call.own not in (None, Own.HOOK, Own.HEIR) or was_read or drew_it_before:
             return False
         if self._suspicion is not None or self.is_over(call):
             unread = call.legacy and ends_legacy(refusal.status) and not refusal.names(call)

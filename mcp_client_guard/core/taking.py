@@ -293,7 +293,7 @@ class Taking(TakeOver):
             self._answer_others(call, message)
             return
         if not call.in_flight:
-            if "result" in message or self._believes_late(call):
+            if "result" in message or self._believes_late(call, message):
                 self.learn_task(call, message)
                 self._settle(call, Outcome.RECOVERED, "the answer came late", message)
             return
@@ -319,12 +319,13 @@ class Taking(TakeOver):
             how = "an earlier sending of it was answered" if call.answered_as_earlier else "answered"
             self._settle(call, Outcome.COMPLETED, how, message)
 
-    def _believes_late(self, call: Call) -> bool:
+    def _believes_late(self, call: Call, error: JSON) -> bool:
         """Whether an error says what became of a call that was told in doubt, or given up.
 
-        Not if it may only acknowledge the cancel (as SDK 1.x does).
+        Not if it may only acknowledge the cancel (as SDK 1.x does), nor if it would have been no answer in time.
         """
-        return not call.cancelled
+        doubted = self.doubts_answer(call, error, "it came late")
+        return not (doubted or call.cancelled)
 
     def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
         method, params = call.method, call.params

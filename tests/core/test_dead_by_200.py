@@ -138,14 +138,23 @@ def test_nor_does_one_that_is_cut(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("how", ["deadline", "cancel", "close"])
-def test_who_must_have_an_answer_at_once_is_told_that_it_is_in_doubt(driver: Driver, how: str) -> None:
-    call = driver.call("look")
-    says(call, UNREADABLE)
+@pytest.mark.parametrize("drew", ["HTML", "an error", "HTTP 500"])
+@pytest.mark.parametrize("tool", ["charge", "look"])
+def test_who_must_have_an_answer_at_once_is_told_that_it_is_in_doubt(
+    driver: Driver, tool: str, how: str, drew: str
+) -> None:
+    """A call without side effects has the server's own word, if there is one."""
+    call = driver.call(tool)
+    if drew == "HTTP 500":
+        call.refuse(500)
+    else:
+        says(call, UNREADABLE if drew == "HTML" else call.error(-32000))
     if how == "deadline":
         actions = driver.elapse(TimerKind.DEADLINE, call.stream)
     else:
         actions = driver.cancel(call) if how == "cancel" else driver.close()
-    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    has_word = tool == "look" and drew != "HTML"
+    assert outcomes(actions) == [Outcome.COMPLETED if has_word else Outcome.IN_DOUBT]
     assert not posted(actions, "tools/call")
 
 
@@ -493,3 +502,65 @@ def test_what_no_host_can_read_is_no_answer_where_the_session_lives(driver: Driv
     actions = driver.sent("ping").answer({})
     assert outcomes(actions) == [Outcome.IN_DOUBT]
     assert state(driver) is SessionState.LIVE
+
+
+# Late.
+
+
+def lost(driver: Driver) -> Peer:
+    """A call in doubt, whose answer may still come on another stream."""
+    call = driver.call()
+    assert outcomes(call.cut()) == [Outcome.IN_DOUBT]
+    return call
+
+
+@pytest.mark.parametrize("code", [-32000, -32001, -32600])
+@pytest.mark.parametrize("alive", [True, False])
+def test_what_may_mean_a_lost_session_is_no_answer_when_it_comes_late_either(code: int, alive: bool) -> None:
+    driver = Driver().opened(standalone=True)
+    call = lost(driver)
+    actions = driver.standalone.event("e1", call.error(code))
+    assert methods(actions) == ["ping"]
+    if alive:
+        actions += driver.sent("ping").answer({})
+        actions += driver.standalone.event("e2", call.result())
+        assert outcomes(actions) == [Outcome.RECOVERED], "by what came after it"
+    else:
+        assert methods(driver.sent("ping").answer_error(code)) == ["initialize"]
+        assert not outcomes(actions + driver.reinitialized())
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel"])
+def test_nor_when_it_answers_a_call_that_was_given_up(driver: Driver, how: str) -> None:
+    call = driver.call()
+    driver.cancel(call) if how == "cancel" else driver.elapse(TimerKind.DEADLINE, call.stream)
+    actions = says(call, call.error(-32000))
+    assert methods(actions) == ["ping"]
+    assert not outcomes(actions + driver.sent("ping").answer({}))
+
+
+def test_any_other_error_that_comes_late_is_the_answer() -> None:
+    driver = Driver().opened(standalone=True)
+    call = lost(driver)
+    assert outcomes(driver.standalone.event("e1", call.error(-32603))) == [Outcome.RECOVERED]
+
+
+def test_the_user_s_predicate_is_asked_of_late_errors_too() -> None:
+    driver = Driver(GuardPolicy(is_session_lost=odd)).opened(standalone=True)
+    call = lost(driver)
+    error = {"code": -32603, "message": "Session expired"}
+    actions = driver.standalone.event("e1", {"jsonrpc": "2.0", "id": call.stream, "error": error})
+    assert methods(actions) == ["initialize"]
+    assert not outcomes(actions + driver.reinitialized())
+
+
+def test_one_that_comes_when_its_session_is_over_has_no_other_session_asked(driver: Driver) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    driver.elapse(TimerKind.DEADLINE, call.stream)
+    driver.call("look").refuse(404)
+    driver.reinitialized()
+    assert call.is_open
+    actions = call.body(call.error(-32000))
+    assert not posted(actions)
+    assert not outcomes(actions)

@@ -150,6 +150,39 @@ def test_a_replayed_answer_settles_the_call_of_the_dead_process_and_is_in_record
     assert order == [CallSettled, CursorDropped]  # S6
 
 
+def replayed(two: Connection, call: Peer, code: int) -> list[Action]:
+    """The next process resumes the stream of this call, which brings an error."""
+    resumed = two.peer(call.stream)
+    resumed.accept()
+    actions = resumed.event("2", call.progress(2))
+    actions += resumed.event("3", call.error(code))
+    return actions + two.elapse(TimerKind.CLOSING)
+
+
+def test_so_does_an_error() -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    assert outcomes(replayed(two, call, -32603)) == [Outcome.RECOVERED]
+
+
+@pytest.mark.parametrize("code", [-32000, -32600])
+@pytest.mark.parametrize("alive", [True, False])
+def test_but_not_one_that_may_mean_a_lost_session_until_a_ping_was_answered(code: int, alive: bool) -> None:
+    one = opened()
+    call = streaming(one, "1", "2")
+    two = one.process.killed().connect()
+    prove(two)
+    assert not outcomes(replayed(two, call, code))
+    if alive:
+        assert outcomes(two.sent("ping").answer({})) == [Outcome.RECOVERED]
+    else:
+        actions = two.sent("ping").answer_error(code) + two.reinitialized()
+        assert outcomes(actions) == [Outcome.IN_DOUBT]
+        assert "tools/call" not in [post.message.get("method") for post in of(two.log, Post)]
+
+
 def test_what_answers_its_cancel_says_nothing_of_it() -> None:
     one = opened()
     call = streaming(one, "1", "2")
