@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
@@ -30,6 +31,8 @@ class Heir:
     is_known: bool = False
     """Its caller lives, and has the task, or was a hook: an equal call is another one."""
     is_hook_s: bool = False
+    repeats: int = 0
+    """Earlier sendings of it that may have run."""
 
 
 @frozen
@@ -82,11 +85,12 @@ def heritage_of(
         before = newest.get(session.slot)
         if before is None or session.incarnation > before.incarnation:
             newest[session.slot] = session
+    resent = Counter(call.call_key for call in calls if call.outcome is Outcome.RESENT)
     heirs: dict[int, list[Heir]] = {}
     others: list[Heir] = []
     for call in calls:
         if is_open(call):
-            heirs.setdefault(call.slot, []).append(heir := _heir(call, call.wire_id in here))
+            heirs.setdefault(call.slot, []).append(heir := _heir(call, call.wire_id in here, resent))
             is_asked = heir.task is not None or (has_hook and _is_asked_about(call))
             if is_asked and (call.origin, call.principal) == (origin, principal):
                 others.append(heir)
@@ -169,7 +173,7 @@ def _is_offered(session: StoredSession) -> bool:
     return alive and session.session_id is not None
 
 
-def _heir(call: StoredCall, is_here: bool) -> Heir:
+def _heir(call: StoredCall, is_here: bool, resent: Mapping[str, int]) -> Heir:
     task = Task(call.task_id, call.task_is_extension) if call.task_open and call.task_id is not None else None
     return Heir(
         call.incarnation,
@@ -184,6 +188,7 @@ def _heir(call: StoredCall, is_here: bool) -> Heir:
         task,
         call.is_hook_s or (is_here and call.outcome is Outcome.COMPLETED and call.told is Told.CALLER),
         call.is_hook_s,
+        resent[call.call_key],
     )
 
 

@@ -21,6 +21,7 @@ from .verdicts import Fail, Resend, Resolve
 
 _MOST_REPEATS = 2
 _MOST_REFUSALS = 2
+_LOST_BEFORE = "; an earlier sending of it was lost"
 LONGEST_RETRY_AFTER = 60.0
 """Seconds that a server may have us wait before anything is tried again."""
 
@@ -103,11 +104,22 @@ class Reconciling(Repeats):
     def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
         if call.repeats:
             # Only its last sending did not run.
-            self._tell_in_doubt(call, f"{reason}; an earlier sending of it was lost")
+            self._tell_in_doubt(call, f"{reason}{_LOST_BEFORE}")
         elif call.own in (None, Own.HOOK, Own.HEIR):
             super().not_executed(call, by, reason, status)
         else:
             self._own_failed(call, f"{reason}{NEVER_SENT}" if by == "wire" else reason)
+
+    def failed_again(self, call: Call, failure: str) -> bool:
+        """Whether only the newest sending has failed, which is no answer: another may do what this one has not."""
+        ran_before = self.may_have_run_before(call)
+        if ran_before:
+            self._tell_in_doubt(call, f"it was answered with {failure}{_LOST_BEFORE}")
+        return ran_before
+
+    def may_have_run_before(self, call: Call) -> bool:
+        """Whether an earlier sending may have had an effect."""
+        return call.repeats > 0 and call.may_have_side_effects
 
     def _may_become_known(self, call: Call) -> bool:
         """Whether anything but an honest doubt can come of a call that may have run.
@@ -309,7 +321,7 @@ class Reconciling(Repeats):
         elif ran is Ran.MAYBE:
             # Not again where there must be an outcome now: it would go out behind a deadline, or a cancel.
             self.in_doubt(call, f"it was answered with HTTP {status}{where}", again=may_wait)
-        else:
+        elif not self.failed_again(call, f"HTTP {status}"):
             answer = http_answer(call.host_id, status, refusal.body)
             self._answer(call, answer)
             self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}", answer)

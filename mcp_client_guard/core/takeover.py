@@ -177,6 +177,7 @@ class TakeOver(OwnRequests):
                 slot=None if heir.slot == heritage.slot else heir.slot,
                 is_known=heir.is_known,
                 digest=heir.digest,
+                repeats=heir.repeats,
             )
             self.ledger.admit(call)
             call.troubled = True
@@ -350,7 +351,7 @@ class TakeOver(OwnRequests):
         self._over.add(call.wire_id)
         if told.answer is None:
             self.in_doubt(call, told.why_none)
-        else:
+        elif "result" in told.answer or not self.failed_again(call, f"error {code_of(told.answer)}"):
             self._settle(call, Outcome.RECOVERED, "its task was asked for", told.answer)
 
     def _forget(self, call: Call) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from .actions import Report, Save
-from .classify import Ran
+from .classify import Ran, code_of
 from .inputs import MessageSubmitted
 from .ledger import Call, Own
 from .listening import ACKNOWLEDGED, is_listen
@@ -297,6 +297,8 @@ class Taking(TakeOver):
                 self.learn_task(call, message)
                 self._settle(call, Outcome.RECOVERED, "the answer came late", message)
             return
+        if "result" not in message and self.failed_again(call, f"error {code_of(message)}"):
+            return
         if call.own is Own.HEIR:
             self.heir_answered(call, message)
             return
@@ -325,7 +327,7 @@ class Taking(TakeOver):
         Not if it may only acknowledge the cancel (as SDK 1.x does), nor if it would have been no answer in time.
         """
         doubted = self.doubts_answer(call, error, "it came late")
-        return not (doubted or call.cancelled)
+        return not (doubted or call.cancelled or self.may_have_run_before(call))
 
     def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
         method, params = call.method, call.params

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Post, StopAsking, TimerKind
+from mcp_client_guard.core.actions import Action, Post, StopAsking, TimerKind
+from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.inputs import Reconciled
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, OrphanDropped
 from mcp_client_guard.core.verdicts import Resend
 from tests.core.driver import Driver, Peer, delivered, of, outcomes, reports
-from tests.core.scenes import Process
+from tests.core.scenes import Connection, Process, prove
 
 CHARGED: dict[str, Any] = {"content": [{"type": "text", "text": "receipt 1"}]}
 AGAIN = GuardPolicy(resend={"charge": "always"})
@@ -95,6 +97,105 @@ def test_a_failure_of_the_first_says_nothing_of_the_second(driver: Driver, failu
     assert not outcomes(actions)
     assert len(reports(actions, OrphanDropped)) == 1
     assert outcomes(second.answer()) == [Outcome.RECOVERED if doubtful else Outcome.COMPLETED]
+
+
+FAILURES: dict[str, Callable[[Peer], list[Action]]] = {
+    "HTTP 409": lambda sent: sent.refuse(409),
+    "HTTP 422": lambda sent: sent.refuse(422),
+    "HTTP 500": lambda sent: sent.refuse(500),
+    "HTTP 404": lambda sent: sent.refuse(404, sent.error(-32601)),
+    "error -32603": lambda sent: sent.answer_error(-32603),
+    "error -32600": lambda sent: sent.answer_error(-32600),
+    "error -32001": lambda sent: sent.answer_error(-32001),
+}
+"""Each is the answer of a call that was sent once, in a session that lives."""
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("by", ["policy", "hook"])
+def test_a_failure_of_the_second_says_nothing_of_the_first(driver: Driver, failure: str, by: str) -> None:
+    if by == "hook":
+        driver = Driver(has_hook=True).opened(standalone=True)
+    first = driver.call()
+    first.cut()
+    if by == "hook":
+        driver.reconciled(first, Resend())
+    second = driver.sent("tools/call")
+    actions = FAILURES[failure](second)
+    if driver.is_waited_for("ping"):
+        actions += driver.sent("ping").answer({})
+    (told,) = delivered(actions)
+    doubt = CallInDoubt.find(told["result"])
+    assert doubt is not None
+    assert doubt.reason == f"it was answered with {failure}; an earlier sending of it was lost"
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert outcomes(driver.standalone.event("e1", first.result(CHARGED))) == [Outcome.RECOVERED]
+
+
+def test_so_its_repeat_is_held_back() -> None:
+    """Sent again, the server would run it once for each call key, and that of a repeat is another."""
+    one = Process(policy=GuardPolicy(honours_call_key=["charge"])).connect()
+    one.opened()
+    one.call().cut()
+    one.sent("tools/call").answer_error(-32603)
+    assert not of(one.call().actions, Post)
+
+
+@pytest.mark.parametrize("failure", ["HTTP 409", "error -32603"])
+def test_a_harmless_call_has_the_failure_of_its_last_sending(failure: str) -> None:
+    driver = Driver().opened()
+    driver.listed({"name": "look", "annotations": {"readOnlyHint": True}})
+    driver.call("look").cut()
+    actions = FAILURES[failure](driver.sent("tools/call"))
+    if driver.is_waited_for("ping"):
+        actions += driver.sent("ping").answer({})
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert "error" in delivered(actions)[0]
+
+
+def test_what_the_tool_itself_says_to_the_second_is_the_answer(driver: Driver) -> None:
+    _, second = resent(driver)
+    assert outcomes(second.answer({**CHARGED, "isError": True})) == [Outcome.COMPLETED]
+
+
+def test_an_error_to_the_last_that_comes_late_says_no_more(driver: Driver) -> None:
+    _, second = resent(driver)
+    second.cut()
+    third = driver.sent("tools/call")
+    assert outcomes(third.cut()) == [Outcome.IN_DOUBT]
+    assert not outcomes(driver.standalone.event("e1", third.error(-32603)))
+    assert outcomes(driver.standalone.event("e2", third.result(CHARGED))) == [Outcome.RECOVERED]
+
+
+def sent_twice() -> tuple[Connection, Peer]:
+    """A call on its second sending, in a process that may die."""
+    one = Process(policy=AGAIN).connect()
+    one.opened()
+    one.call().cut()
+    return one, one.sent("tools/call")
+
+
+def test_nor_does_one_that_the_next_process_finds() -> None:
+    one, second = sent_twice()
+    second.stream_up("1", "2")
+    one.drain(100)
+    two = one.process.killed().connect()
+    prove(two)
+    heir = two.peer(second.stream)
+    heir.accept()
+    heir.event("2", second.progress(2))
+    heir.event("3", second.error(-32603))
+    assert outcomes(two.elapse(TimerKind.CLOSING)) == [Outcome.IN_DOUBT]
+
+
+def test_nor_an_error_that_the_next_process_has_of_its_task() -> None:
+    one, second = sent_twice()
+    second.answer({"task": {"taskId": "t1", "status": "working"}})
+    one.drain(100)
+    two = one.process.killed().connect()
+    prove(two)
+    two.sent("tasks/get").answer({"taskId": "t1", "status": "failed"})
+    assert outcomes(two.sent("tasks/result").answer_error(17)) == [Outcome.IN_DOUBT]
 
 
 @pytest.mark.parametrize("doubtful", [True, False])

@@ -405,6 +405,22 @@ async def test_a_call_whose_cancel_was_acknowledged_is_not_repeated_nor_by_the_n
     assert len(mcp.ran) == 1
 
 
+class Busy(Cutting):
+    """While the first request with a call key is running, the second with it is refused."""
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        await (reply.status(409) if self.ran else super().call(request, reply))
+
+
+async def test_a_second_sending_that_is_refused_says_nothing_of_the_first() -> None:
+    mcp = Busy()
+    async with served(mcp, policy=GuardPolicy(honours_call_key=["charge"])) as (_, host):
+        first = await host.call()
+        assert first.doubt is not None
+        assert first.doubt.reason == "it was answered with HTTP 409; an earlier sending of it was lost"
+        assert (await host.call()).doubt == first.doubt
+
+
 async def test_a_repeat_is_refused_in_the_next_process_and_a_consent_before_connecting_counts(
     tmp_path: Path,
 ) -> None:
