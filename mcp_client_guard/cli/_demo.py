@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from asyncio import CancelledError
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -40,6 +41,8 @@ def run(*, as_json: bool) -> Exit:
         show(json.dumps(report.as_json(), indent=2) if as_json else report.as_text())
     except (ServerFailed, ImportError, OSError) as error:
         return _fail(str(error))
+    except (KeyboardInterrupt, CancelledError):  # the latter: anyio's own runner on Python 3.10
+        return _fail("interrupted")
     return Exit.OK if report.all_honest else Exit.TOOL_ERROR
 
 
@@ -84,7 +87,8 @@ async def _played(version: str) -> Report:
 async def _server() -> AsyncIterator[tuple[Any, Any]]:
     """The server process: its URLs, and how to end it and get its ledger."""
     command = [sys.executable, "-m", "mcp_client_guard.cli._demo_server"]
-    async with await anyio.open_process(command, stderr=None) as process:
+    # A session of its own, so that Ctrl-C in a terminal is ours alone: it would say how it was interrupted, too.
+    async with await anyio.open_process(command, stderr=None, start_new_session=True) as process:
         try:
             load_sdk()  # slow, and so is the start of the process
             yield await _told(process), lambda: _ledger_of(process)

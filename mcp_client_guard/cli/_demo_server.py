@@ -7,7 +7,6 @@ really executed. Run by `python -m mcp_client_guard.cli._demo_server`.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -26,6 +25,7 @@ from mcp_client_guard.testing import (
     sse_event,
     tool_result,
 )
+from mcp_client_guard.testing.standard_input import input_ended
 
 from ._incidents import INCIDENTS, Incident
 
@@ -204,7 +204,7 @@ async def serve() -> None:
         for (name, side), mcp in played.items():
             urls[name][side] = (await servers.enter_async_context(FakeServer(mcp))).url
         _tell(urls)
-        await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
+        await input_ended()
         executed: dict[str, dict[str, list[str]]] = {incident.name: {} for incident in INCIDENTS}
         for (name, side), mcp in played.items():
             executed[name][side] = mcp.executed

@@ -2,20 +2,21 @@
 
     python -m mcp_client_guard.testing --lie trimmed-tail --retained 4
 
-It writes one line of JSON with its URLs, and serves until its standard input ends. `GET` of `ledger_url` tells
-which tools it has executed, and which cursors it has refused.
+It writes one line of JSON with its URLs, and serves until its standard input ends, or it is interrupted. `GET` of
+`ledger_url` tells which tools it has executed, and which cursors it has refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from asyncio import CancelledError
 
 import anyio
-import anyio.to_thread
 
 from .event_log_server import EventLogServer
 from .lies import Lie
+from .standard_input import input_ended
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,8 +41,12 @@ async def serve(options: argparse.Namespace) -> None:
     async with server:
         sys.stdout.write(server.as_line() + "\n")
         sys.stdout.flush()
-        await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
+        await input_ended()
 
 
 if __name__ == "__main__":
-    anyio.run(serve, parser().parse_args())
+    options = parser().parse_args()
+    try:
+        anyio.run(serve, options)
+    except (KeyboardInterrupt, CancelledError):  # the latter: anyio's own runner on Python 3.10
+        sys.exit(130)

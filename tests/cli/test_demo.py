@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -137,6 +140,26 @@ LOSS = Discontinuity("1", "gap", None, None)
 )
 def test_what_counts_as_honest(account: Account, executed: list[str], honest: bool) -> None:
     assert Finding(ASKED, account, executed).honest is honest
+
+
+def test_an_interrupt_ends_it_with_one_line() -> None:
+    # A child of what runs in the background, or under nohup, is born without ears for this signal.
+    program = (
+        "import sys, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from mcp_client_guard.cli import main; sys.exit(main(['demo']))"
+    )
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("8 incidents")
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its server process hears it, too
+            told = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 4
+    assert told == "mcp-guard demo: interrupted\n"
 
 
 def _of(report: Any, name: str) -> Any:

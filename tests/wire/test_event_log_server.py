@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
@@ -473,6 +474,50 @@ def test_it_runs_in_a_process_of_its_own_and_tells_what_it_executed() -> None:
         assert ledger["refused"] == [{"reason": "never_issued", "cursor": "e-1"}]
         process.stdin.close()
         assert process.wait(LIMIT) == 0
+
+
+def test_an_interrupt_ends_it_at_once_without_a_word() -> None:
+    # A child of what runs in the background, or under nohup, is born without ears for this signal.
+    program = (
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "runpy.run_module('mcp_client_guard.testing', run_name='__main__', alter_sys=True)"
+    )
+    with started(program) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = json.loads(process.stdout.readline())["ledger_url"]
+        assert httpx.get(url, timeout=LIMIT).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT) == 130
+        assert process.stderr.read() == b""
+
+
+def test_standard_input_holds_up_no_process_that_ends_before() -> None:
+    program = """
+import anyio
+from mcp_client_guard.testing.standard_input import input_ended
+
+async def serve():
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(input_ended)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+anyio.run(serve)
+"""
+    with started(program) as process:
+        assert process.wait(LIMIT) == 0
+
+
+@contextmanager
+def started(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose standard input stays open."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 async def test_a_lie_may_be_given_by_its_word_and_what_is_none_is_refused() -> None:
