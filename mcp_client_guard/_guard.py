@@ -163,8 +163,7 @@ class Guard:
 
         Raises (on entering):
             ImportError: the MCP SDK is not installed.
-            GuardError: a connection of this Guard is open on another event loop, which has not ended; or its
-                `http_client` is closed.
+            GuardError: another event loop that has not ended has a connection open, or `http_client` is closed.
             StoreInUse: another live Guard owns this key.
             StoreDamaged: the store's file was refused.
             StoreWriteError: the disk is full or failed.
@@ -287,8 +286,7 @@ class Guard:
         """Nobody can leave the connections of an event loop that has ended: they died, as with their process."""
         if (self._connections or self._claim is not None) and has_ended(self._loop):
             self._left_behind = self._left_behind if self._claim is None else self._claim
-            self._claim, self._known = None, None
-            self._connections, self._listed = [], []
+            self._claim, self._known, self._connections, self._listed = None, None, [], []
 
     async def _own(self, connection: Connection) -> Claim:
         """The claim of the key, shared by every connection that is open at once."""

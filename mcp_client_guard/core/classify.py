@@ -26,11 +26,11 @@
 provided that another can be opened in which a `ping` is answered, or refused as only a session does it. "If it is
 gone" holds for requests that drew just what the ping drew; any other refusal is what it is, even if the session is
 known to be gone by other signs. But "may have run if it is gone" is what a gateway says, too, of whatever was
-running when it lost its server: a call with side effects has that for its answer only where the ping shows that its
-session lives. A server that was upgraded to 2026-07-28 ignores the session ID, and refuses the ping in the words of
-that revision, whichever they are; without a session ID such words are answers, and any other
-4xx shows a server that knows sessions (again). Whatever came for a request before (an event, progress) shows that
-it was taken: then nothing says that it did not run.
+running when it lost its server: a call with side effects has that for its answer only where the ping shows that
+its session lives. A server that was upgraded to 2026-07-28 ignores the session ID, and refuses the ping in the
+words of that revision, whichever they are; without a session ID such words are answers, and any other 4xx
+shows a server that knows sessions (again). Whatever came for a request before (an event, progress) shows that it
+was taken: then nothing says that it did not run.
 -32000 and -32001 with 200 do not say so either: the TypeScript SDK has them for "connection closed" and "request
 timed out", which a gateway says of whatever was running when its own connection was lost. With 400 they come from
 a server that has not read the request.

@@ -296,8 +296,8 @@ def test_another_error_of_the_old_session_is_the_answer_of_a_call_that_ran(drive
 def test_how_a_session_ends_says_nothing_of_what_a_call_has_drawn_already(
     driver: Driver, refusal: int, how: str
 ) -> None:
-    """Unless the ping drew just that: it is not sent again. What a gateway says of a request that was running, too,
-    when it lost its server is no answer then."""
+    """Unless the ping drew just that: it is not sent again. What a gateway says of what was running, too, when it
+    lost its server is no answer then."""
     expected = Outcome.IN_DOUBT if refusal in (200, 500) else Outcome.COMPLETED
     call, other = driver.call(), driver.request("tools/list")
     if how == "lost before it came":
