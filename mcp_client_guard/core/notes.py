@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from attrs import define, field, frozen
 
 from .actions import NO_DELAY, CancelTimer, Hangup, Report, SetTimer, Timer, TimerKind
+from .classify import SessionWord, rule_on
 from .closing import Closing
 from .inputs import Refused
 from .model import JSON
@@ -122,8 +123,10 @@ class Notes(Closing):
         self.out.append(Report(NotificationLost(stream.method, f"HTTP {told.status}")))
         self._finish(stream, linger=True)
         present = stream.incarnation == self.session.incarnation
-        if told.status == 404 and present and stream.named_session:
-            self.calls.lose_session("HTTP 404")
+        said_so, named = self.policy.is_session_lost, stream.named_session
+        ruling = rule_on(told.status, told.body, session_sent=named, is_session_lost=said_so)
+        if ruling.session is SessionWord.GONE and present:
+            self.calls.lose_session(f"HTTP {told.status}")
         if told.status != 400:  # which says that nobody waits for it, as well
             self._answered_in_vain(stream)
         self._note_over(stream)

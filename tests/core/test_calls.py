@@ -758,14 +758,26 @@ def test_a_notification_that_may_have_arrived_is_not_sent_again(driver: Driver) 
     assert reports(actions, NotificationLost)
 
 
-@pytest.mark.parametrize(("status", "lost"), [(500, False), (404, True)])
+@pytest.mark.parametrize(
+    ("status", "code", "lost"),
+    [(500, None, False), (404, None, True), (404, -32001, True), (404, -32601, False), (410, None, False)],
+)
 def test_a_refused_notification_is_reported_and_404_loses_the_session(
-    driver: Driver, status: int, lost: bool
+    driver: Driver, status: int, code: int | None, lost: bool
 ) -> None:
+    """Save by a server that answers what it does not know, `notifications/initialized` perhaps, as if it were a
+    request."""
     peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
-    actions = peer.refuse(status)
+    body = code and {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": ""}}
+    actions = peer.refuse(status, body)
     assert reports(actions, NotificationLost)
     assert bool(reports(actions, SessionLost)) is lost
+
+
+def test_the_users_own_word_for_a_lost_session_holds_for_notifications_too() -> None:
+    driver = Driver(GuardPolicy(is_session_lost=lambda status, _: status == 410)).opened()
+    peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
+    assert reports(peer.refuse(410), SessionLost)
 
 
 def test_404_to_a_notification_without_a_session_is_nothing_more() -> None:
