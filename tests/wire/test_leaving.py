@@ -17,6 +17,7 @@ from mcp_client_guard import CallSettled, Guard, GuardPolicy, Outcome, SQLiteSto
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.testing import FakeServer, Handler, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.transports import streamable
 
 from .hosts import (
     LIMIT,
@@ -480,7 +481,8 @@ async def test_what_comes_when_the_write_stream_is_closed_is_told_by_the_next_pr
     assert told[0].answer["result"]["content"][0]["text"] == "done"
 
 
-async def test_what_the_host_has_written_last_still_leaves() -> None:
+async def test_what_the_host_has_written_last_still_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamable, "_LAST_NOTES_SECONDS", LIMIT)
     async with plainly(ScriptedMcp()) as (server, host):
         for step in range(5):
             await host.notify("notifications/progress", progressToken=1, progress=step)
