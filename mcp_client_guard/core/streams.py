@@ -102,7 +102,7 @@ class Streams(Upgrading):
         elif stream.kind is StreamKind.CALL and not stream.resumed:
             self._post_refused(stream, told)
         elif stream.on_socket:
-            self._socket_failed(stream, f"the socket was refused with HTTP {told.status}")
+            self._socket_refused(stream, told.status)
         else:
             self._refused_get(stream, told.status, told.body, told.retry_after)
 

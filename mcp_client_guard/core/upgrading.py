@@ -146,6 +146,13 @@ class Upgrading(Notes):
             # Behind an exact position nothing is owed until something is emitted; but nothing is proven, either.
             self._judge(stream, trial, Judged(trial.unproven, fits=False), None)
 
+    def _socket_refused(self, stream: Stream, status: int) -> None:
+        if status == 101:  # the server has granted it; the next one would end alike
+            self._stay("the HTTP client leaves no socket open")
+            self._back(stream)
+        else:
+            self._socket_failed(stream, f"the socket was refused with HTTP {status}")
+
     def _socket_failed(self, stream: Stream, why: str) -> None:
         """It was refused, or proves nothing."""
         self.out.append(Report(UpgradeRefused(why, final=False)))

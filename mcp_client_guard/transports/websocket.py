@@ -95,8 +95,8 @@ class Sockets:
         async with self.endpoint.request("GET", headers, begun=partial(shell.begin, exchange)) as answer:
             exchange.last_byte = anyio.current_time()
             session_id = answer.fields.get("mcp-session-id", "").strip() or None
-            stream = answer.response.extensions.get("network_stream")
-            if answer.status != 101 or stream is None:
+            stream = _stream_below(answer)
+            if stream is None:
                 shell.feed(await exchange.refused(answer, session_id, self.max_event_size))
                 return
             socket = Socket(order, protocol, stream, self.max_event_size, self.max_idle / 3)
@@ -117,6 +117,17 @@ class Sockets:
             shell.feed(TooLarge(order.stream, order.connection, self.max_event_size))
         finally:
             await socket.close()
+
+
+def _stream_below(answer: Answer) -> Any | None:
+    """The network stream of a 101, unless the client shows none, or has closed it.
+
+    A hook of the caller's does that which raises for whatever is no 2xx, or reads each body.
+    """
+    response: Any = answer.response
+    if answer.status != 101 or getattr(response, "is_closed", False):
+        return None
+    return response.extensions.get("network_stream")
 
 
 async def _answered(question: int, answer: Answer) -> UpgradeAnswered:

@@ -290,6 +290,18 @@ def test_a_refused_handshake_costs_a_resume(status: int) -> None:
     assert of(actions, Get)[0].last_event_id == "e2"
 
 
+def test_a_client_that_leaves_no_socket_open_is_given_no_other() -> None:
+    driver = driving()
+    answered(driver)
+    actions = driver.standalone.refuse(101)
+    assert refusals(actions) == [("the HTTP client leaves no socket open", True)]
+    assert of(actions, Get)[0].last_event_id == "e2"
+    driver.standalone.accept()
+    driver.standalone.event("e3", note("3"))
+    driver.elapse(TimerKind.UPGRADE)
+    assert len(of(driver.log, AskUpgrade)) == 1
+
+
 def test_a_frame_beyond_the_bound_on_trial_costs_a_resume() -> None:
     driver = driving()
     actions = opened(driver).too_large()

@@ -9,7 +9,7 @@ import anyio
 import httpx
 import pytest
 
-from mcp_client_guard import Disconnected, Discontinuity, Guard, MemoryStore, Upgraded
+from mcp_client_guard import Disconnected, Discontinuity, Guard, MemoryStore, Upgraded, UpgradeRefused
 from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.testing import EventLogServer, notification
@@ -30,6 +30,28 @@ async def test_a_caller_s_client_opens_the_socket_with_its_own_credentials() -> 
             handshake = next(r for r in scene.server.http.requests if r.header("mcp-upgrade-ticket"))
             assert (handshake.header("authorization") or "").startswith("Basic ")
             assert handshake.header("x-mine") == "1"
+            assert not scene.host.of(Disconnected)
+
+
+async def raise_for_status(response: httpx.Response) -> None:
+    response.raise_for_status()
+
+
+async def read_what_is_no_stream(response: httpx.Response) -> None:
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        await response.aread()
+
+
+@pytest.mark.parametrize("hook", [raise_for_status, read_what_is_no_stream])
+async def test_a_client_whose_hook_closes_the_socket_keeps_the_event_stream(hook: Any) -> None:
+    async with httpx.AsyncClient(event_hooks={"response": [hook]}) as client:
+        async with playing(http_client=client) as scene:
+            scene.emit(1)
+            assert await scene.refused() == UpgradeRefused("the HTTP client leaves no socket open", final=True)
+            await scene.back()
+            scene.emit(2)
+            await scene.heard(1, 2)
+            assert not scene.host.of(Upgraded)
             assert not scene.host.of(Disconnected)
 
 
