@@ -28,10 +28,11 @@ class Placement(Enum):
 
     NEXT = "new, and in its place"
     UNKNOWN = "new, without an ID of its own"
+    """So is what carries no message and names an ID of this connection again: that repeats no event."""
     DUPLICATE = "already received"
     CONFLICT = "another message under an ID that this stream has used"
     GAP = "not what the declared scheme allows next"
-    AMBIGUOUS = "an ID used twice on one connection, or far too long: it identifies nothing"
+    AMBIGUOUS = "an ID used for two messages on one connection, or far too long: it identifies nothing"
 
 
 # On Python 3.11 it takes as long to look a member up in its enumeration as to make a row.
@@ -92,7 +93,7 @@ class Trail:
     scheme: IdScheme = IdScheme.OPAQUE
     rows: deque[Row] = field(factory=deque)
     identifies: bool = True
-    """False once an ID was used twice, or equals the session ID: no cursor, no overlap, no de-duplication."""
+    """False once two messages had one ID, or it equals the session ID: no cursor, overlap or de-duplication."""
     begun_after: int = 0
     """Rows up to this number are kept for other streams' replays alone."""
     _next_number: int = 1
@@ -293,8 +294,12 @@ class Trail:
                 # A replay on the other stream was faster; but the event is this stream's, and so is the cursor.
                 self._adopt(event_id, data, carried, connection)
             return Placement.DUPLICATE
-        if known.connection == connection and not (same and self._was_resumed(connection)):
-            return Placement.AMBIGUOUS
+        if known.connection == connection:
+            if not carried:
+                # A heartbeat, or the `retry:` of a server that polls, under the ID that holds anyway.
+                return Placement.UNKNOWN
+            if not (same and self._was_resumed(connection)):
+                return Placement.AMBIGUOUS
         if same or not carried:
             # A priming event replayed as `{}` differs in its bytes but carries no message either way.
             return Placement.DUPLICATE

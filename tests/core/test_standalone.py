@@ -250,6 +250,13 @@ def test_with_event_ids_it_is_resumed_and_proven_like_any_other(identified: Peer
     assert delivered(identified.event("s3", note("c"))) == [note("c")]
 
 
+def test_a_heartbeat_under_the_id_that_holds_leaves_its_place_on_disk(driver: Driver, identified: Peer) -> None:
+    assert records(driver.drain(2), CursorMoved)
+    assert not records(identified.event("s2"), CursorDropped)
+    identified.cut()
+    assert identified.asked == "s1"
+
+
 def test_without_event_ids_nothing_is_stored_and_each_reopen_suggests_a_refresh(
     driver: Driver, stream: Peer
 ) -> None:

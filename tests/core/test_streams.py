@@ -249,7 +249,7 @@ def test_it_is_one_too_if_something_that_carries_nothing_came_between(call: Peer
     assert delivered(call.event(None, call.progress(3))) == []
 
 
-def test_an_id_that_comes_twice_identifies_nothing_and_loses_no_message(driver: Driver) -> None:
+def test_an_id_that_two_messages_have_identifies_nothing_and_loses_no_message(driver: Driver) -> None:
     call = driver.call()
     call.accept()
     for step in (1, 2, 3):
@@ -257,6 +257,26 @@ def test_an_id_that_comes_twice_identifies_nothing_and_loses_no_message(driver: 
     (cut,) = reports(call.cut(), Disconnected)
     assert not cut.resumable
     assert not call.is_open
+
+
+@pytest.mark.parametrize("nothing", [None, {}, b"null", b"2026-11-30"])
+@pytest.mark.parametrize("event_id", ["p", "e1", "e2"])
+def test_what_carries_no_message_takes_no_cursor_by_an_id_that_was_there(
+    call: Peer, event_id: str, nothing: Any
+) -> None:
+    """A heartbeat, or the `retry:` of a server that polls, on the first connection and on the next."""
+    for witness in (2, 3):
+        for _ in range(257):
+            assert not delivered(call.event(event_id, nothing, retry=20))
+        call.resumed()
+        assert call.asked == f"e{witness - 1}"
+        assert grades(call.event(f"e{witness}", call.progress(witness))) == [PROVEN]
+        assert delivered(call.event(f"e{witness + 1}", call.progress(witness + 1)))
+
+
+def test_an_answer_that_cannot_be_read_is_one_also_under_an_id_that_was_there(driver: Driver, call: Peer) -> None:
+    assert reports(call.event("e1", {"id": call.stream, "result": "text"}), UnreadableDropped)
+    assert in_doubt(driver.elapse(TimerKind.ANSWER))
 
 
 def test_the_session_id_as_event_id_identifies_nothing(driver: Driver) -> None:

@@ -30,11 +30,14 @@ def trail() -> Trail:
         ("e2", b"", False, 2, Placement.NEXT),
         (None, B, True, 1, Placement.UNKNOWN),
         (None, b"", False, 1, Placement.UNKNOWN),
-        # The same connection: an ID that comes twice identifies nothing, whatever it carries.
+        # The same connection: an ID under which two messages come identifies nothing.
         ("e1", A, True, 1, Placement.AMBIGUOUS),
         ("e1", B, True, 1, Placement.AMBIGUOUS),
-        ("p", b"", False, 1, Placement.AMBIGUOUS),
         ("p", A, True, 1, Placement.AMBIGUOUS),
+        # What carries none says nothing by an ID that was there.
+        ("p", b"", False, 1, Placement.UNKNOWN),
+        ("e1", b"", False, 1, Placement.UNKNOWN),
+        ("e1", b"{}", False, 1, Placement.UNKNOWN),
         # After a reconnect: a replay, or a contradiction.
         ("e1", A, True, 2, Placement.DUPLICATE),
         ("e1", b'{"m":"a"}', True, 2, Placement.DUPLICATE),

@@ -372,6 +372,21 @@ async def test_a_retry_alone_in_its_block_counts(waits: list[float]) -> None:
         assert 0.04 <= waits[-1] <= 0.08
 
 
+@pytest.mark.parametrize("event_id", ["p0", "e1", "e2"])
+@pytest.mark.parametrize("last", ["retry: 1\n\n", "retry: 1\ndata:\n\n", "data: {}\n\n", ": bye\n\n"])
+async def test_what_is_said_before_a_close_under_an_id_that_was_there_takes_no_cursor(
+    playing: Playing, event_id: str, last: str
+) -> None:
+    """A server that polls says the wait before it closes (SEP-1699)."""
+    mcp = Streams(
+        events(*TWO_SEEN, raw(f"id: {event_id}\n{last}".encode())), events(progress(2, "e2"), answer(id="e3"))
+    )
+    async with playing(mcp) as (server, host):
+        assert await host.call() == Answer("done")
+        assert resumed_after(server) == ["e1"]
+        assert host.grades == ["proven"]
+
+
 # --- recheck, resumed -------------------------------------------------------------------------------
 
 
