@@ -182,7 +182,7 @@ class Placing(Registry):
         self._forget_trail(stream)
         if trial is not None and self._take_owed(stream, trial):
             return
-        if first is not None and trial is None and self._take_first(stream, first):
+        if first is not None and self._take_first(stream, first):
             return
         if stream.call is not None:
             self._give_up(stream, why)

@@ -20,6 +20,7 @@ from .trail import Trail
 NO_WITNESS = Evidence(Grade.UNVERIFIED, "no witness")
 WITNESS_MISSING = Evidence(Grade.UNVERIFIED, "witness missing")
 PROVEN = Evidence(Grade.PROVEN, "the witness came again")
+STARTED_OVER = Evidence(Grade.BROKEN, "the event IDs started over")
 
 
 def broken(why: str) -> Evidence:
@@ -66,6 +67,16 @@ class Trial:
         """What this resume is worth if nothing contradicts and nothing confirms."""
         return WITNESS_MISSING if self.witness is not None or self.after_silence else NO_WITNESS
 
+    @property
+    def has_started_over(self) -> bool:
+        """The event IDs have: nothing can prove this resume. With the exact cursor nothing else is held."""
+        return self.is_exact and bool(self.held)
+
+    @property
+    def doubt(self) -> str:
+        """Why the stream is broken if the trial ends while something is held."""
+        return STARTED_OVER.why if self.has_started_over else "unknown events and no witness"
+
     def hold(self, event: EventReceived) -> None:
         self.held.append(event)
         self.held_bytes += len(event.data)
@@ -79,6 +90,8 @@ class Trial:
         if not carried:
             self.primed = event.event_id or self.primed
             return Weight.SKIP
+        if self.has_started_over:
+            return Weight.HOLD
         if event.event_id is None and self.trail.take_expected(event.data):
             return Weight.SKIP
         if self.trail.conflicts(event.event_id, event.data):
@@ -115,7 +128,7 @@ class Trial:
         if not any(follows(self.trail.scheme, b, event.event_id) for b in before):
             return Judged(broken(f"the declared {self.trail.scheme.value} IDs do not continue"), fits=False)
         if goes_down(ids, event.event_id):
-            return Judged(broken("the event IDs started over"), fits=False)
+            return Judged(STARTED_OVER, fits=False)
         scheme = self.trail.scheme if self.trail.scheme is not IdScheme.OPAQUE else learn(ids)
         if scheme is IdScheme.CONTIGUOUS and any(follows(scheme, b, event.event_id) for b in before):
             return Judged(Evidence(Grade.CONSISTENT, "the event IDs continue without a gap"), fits=True)

@@ -12,7 +12,7 @@ from .placing import Placing
 from .report import RefreshSuggested, Resumed
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
-from .trial import PROVEN, WITNESS_MISSING, Judged, Trial, Weight
+from .trial import PROVEN, STARTED_OVER, WITNESS_MISSING, Judged, Trial, Weight
 
 _RECHECK_CAP = 60.0
 _REFRESH_EVERY = 60.0
@@ -45,7 +45,7 @@ class Trials(Placing):
             return
         if body.get("resumed") is False:
             self._gap_reported(stream, "the server says resumed: false")
-        elif body.get("resumed") is True and stream.trial.is_exact:
+        elif body.get("resumed") is True and stream.trial.is_exact and not stream.trial.has_started_over:
             evidence = Evidence(Grade.CONSISTENT, "the server says resumed: true")
             self._judge(stream, stream.trial, Judged(evidence, fits=False), None)
 
@@ -65,6 +65,8 @@ class Trials(Placing):
     def _weigh(self, stream: Stream, trial: Trial, event: EventReceived) -> None:
         carried = bool(messages_of(event.body)) and event.name == "message"
         verdict = trial.weigh(event, carried)
+        if isinstance(verdict, Judged) and verdict.evidence is STARTED_OVER and stream.call is not None:
+            verdict = Weight.HOLD  # random numbers go down, too: the answer may stand behind this one
         if isinstance(verdict, Judged):
             if verdict.evidence is PROVEN:
                 self._drop_duplicate(stream, event, carried)
@@ -135,7 +137,7 @@ class Trials(Placing):
         if trial is None:
             return
         if trial.held:
-            self._break(stream, "unknown events and no witness", trial.held[0], trial)
+            self._break(stream, trial.doubt, trial.held[0], trial)
         elif trial.witness is not None:
             stream.exact = stream.after_silence = True
             self._reopen(stream, Delay(0, stream.retry_ms))
@@ -147,7 +149,7 @@ class Trials(Placing):
         if trial.held:
             stream.unwitnessed += _UNWITNESSED_ENDS if clean else 1
             if stream.unwitnessed >= _UNWITNESSED_ENDS or self._holds_answer(stream, trial):
-                self._break(stream, "the stream ended with unknown events and no witness", trial.held[0], trial)
+                self._break(stream, trial.doubt, trial.held[0], trial)
                 return True
             self._take_owed(stream, trial)
             return False

@@ -462,7 +462,7 @@ def test_one_that_repeats_a_repeat_joins_the_same_call(one: Connection) -> None:
     call.cut()
     again, third = one.call(), one.call()
     call.accept()
-    actions = call.event("1", call.error())  # another message under a known ID
+    actions = call.event("1", call.progress(2))  # another message under a known ID
     assert {m["id"] for m in delivered(actions)} == {call.host_id, again.host_id, third.host_id}
 
 

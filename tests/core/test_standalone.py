@@ -410,6 +410,15 @@ def test_what_came_before_a_missing_witness_says_nothing_of_any_stream(driver: D
     assert delivered(call.event("s1", note("one"))) == [note("one")]
 
 
+def test_ids_that_started_over_break_it_at_once(stream: Peer) -> None:
+    """No answer is waited for on it."""
+    stream.event("9", note("a"))
+    stream.resumed()
+    actions = stream.event("1", note("b"))
+    assert [str(e) for e in evidence(actions)] == ["BROKEN(the event IDs started over)"]
+    assert stream.asked is None
+
+
 @pytest.mark.parametrize("how", ["fork", "refused", "unknown events", "too large", "server errors"])
 def test_a_broken_stream_is_opened_afresh_without_a_cursor(driver: Driver, identified: Peer, how: str) -> None:
     driver.drain(99)

@@ -430,6 +430,59 @@ def test_a_refusal_under_another_session_id_breaks_the_resume(call: Peer) -> Non
     assert in_doubt(call.refuse(400, session_id="session-two"))
 
 
+@pytest.mark.parametrize("how", ["ended", "silent"])
+@pytest.mark.parametrize("before", ["progress", "cursor", "resumed: true", "nothing"])
+def test_behind_ids_that_started_over_an_answer_is_still_found_and_nothing_else_is_believed(
+    driver: Driver, before: str, how: str
+) -> None:
+    """Random decimal numbers of an honest server go down, too."""
+    call = driver.call()
+    call.accept()
+    call.event("4821", call.progress(1))
+    call.resumed()
+    actions: list[Any] = []
+    if before != "nothing":
+        actions += call.event("1", call.progress(7))
+    if before == "cursor":
+        actions += call.event("4821", call.progress(1))
+    elif before == "resumed: true":
+        actions += call.event(None, {"resumed": True}, name="resumed")
+    actions += call.event("5001" if before == "progress" else "2", call.result())
+    assert not evidence(actions)
+    assert not delivered(actions)
+    actions = call.end() if how == "ended" else driver.elapse(TimerKind.WITNESS)
+    assert grades(actions) == ["BROKEN(the event IDs started over)"]
+    assert reports(actions, Discontinuity)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+
+
+@pytest.mark.parametrize("how", ["ended", "silent", "cut for ever"])
+def test_without_an_answer_ids_that_started_over_leave_the_call_in_doubt(driver: Driver, how: str) -> None:
+    call = driver.call()
+    call.accept()
+    call.event("9", call.progress(1))
+    for _ in range(4 if how == "cut for ever" else 1):
+        call.resumed()
+        call.event("1", call.progress(7))
+    actions = driver.elapse(TimerKind.WITNESS) if how == "silent" else call.cut(clean=how == "ended")
+    assert grades(actions) == ["BROKEN(the event IDs started over)"]
+    assert in_doubt(actions)
+
+
+@pytest.mark.parametrize("scheme", ["opaque", "contiguous"])
+def test_the_message_that_breaks_a_stream_may_be_its_answer(scheme: Any) -> None:
+    """It is stronger than any grade."""
+    driver = Driver(GuardPolicy(id_scheme=scheme)).opened()
+    call = driver.call()
+    call.accept()
+    call.event("1", call.progress(1))
+    call.resumed()
+    actions = call.event("1" if scheme == "opaque" else "7", call.result())
+    assert grades(actions)[0].startswith("BROKEN")
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
 # Weaker evidence.
 
 

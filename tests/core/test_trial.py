@@ -92,6 +92,15 @@ def test_with_the_exact_cursor_the_ids_are_all_there_is(
     assert weigh(trial, event_id, message) == verdict
 
 
+def test_once_the_ids_have_started_over_everything_is_held() -> None:
+    trial = trial_of("7", "8", exact=True)
+    assert weigh(trial, "1", note("1")) == "BROKEN"
+    trial.hold(event("1", note("1")))
+    assert {weigh(trial, i, note(i)) for i in ("2", "7", "8", "9")} == {"HOLD"}
+    assert weigh(trial, "p", None) == "SKIP"
+    assert trial.doubt == "the event IDs started over"
+
+
 @pytest.mark.parametrize(
     ("exact", "after_silence", "worth"),
     [(False, False, WITNESS_MISSING), (True, True, WITNESS_MISSING), (True, False, NO_WITNESS)],

@@ -171,6 +171,15 @@ async def test_a_server_that_goes_live_only_is_a_reported_loss(playing: Playing)
         assert host.grades == ["broken"]
 
 
+async def test_an_answer_behind_a_number_that_goes_down_is_the_call_s(playing: Playing) -> None:
+    """Random decimal IDs of an honest server; the resume is broken all the same."""
+    mcp = Streams(events(prime("7301", 1), end=How.RST), events(progress(1, "2144"), answer(id="9020")))
+    async with playing(mcp) as (_, host):
+        assert await host.call() == Answer("done")
+        assert host.grades == ["broken"]
+        assert len(host.of(Discontinuity)) == 1
+
+
 async def test_events_of_other_streams_in_a_replay_are_dropped_as_duplicates(playing: Playing) -> None:
     """The TypeScript reference server replays the later events of every stream of the session."""
     mcp = Streams(
