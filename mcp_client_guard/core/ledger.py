@@ -267,7 +267,8 @@ class Ledger:
 
     def may_be_issued(self, wire_id: object) -> bool:
         """Whether any request of ours, or of an earlier process's, can have this ID."""
-        return _as_wire_id(wire_id) is not None
+        number = _as_wire_id(wire_id)
+        return number is not None and number > 0
 
     def admit(self, call: Call) -> None:
         call.first_wire_id = call.first_wire_id or call.wire_id

@@ -127,9 +127,13 @@ class Placing(Registry):
         event_id = event.event_id if stream.trail.identifies else None
         for message in messages:
             taken = self.calls.take(stream, message, direct=not stream.resumed, event_id=event_id)
-            if stream.doubtful and taken is Taken.ORPHAN and stream.state is StreamState.OPEN:
+            if taken is not Taken.ORPHAN or stream.state is not StreamState.OPEN:
+                continue
+            if stream.doubtful:
                 self._break(stream, "a message that belongs to no request of this session", event)
                 return
+            if stream.kind is StreamKind.CALL and self.calls.names_no_request(message):
+                self._soon_over(stream.number)  # a replay may hold what was said to other requests, too
 
     def _see_end(self, stream: Stream, event: EventReceived) -> None:
         """If this is the answer that came on another stream before, nothing is missing any more.

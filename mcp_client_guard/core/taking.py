@@ -168,8 +168,7 @@ class Taking(TakeOver):
     def _take_answer(self, stream: Stream, message: JSON, direct: bool) -> Taken:
         answered = message.get("id")
         call = self._owing(stream, answered)
-        is_refusal = direct and "error" in message and not self.ledger.may_be_issued(answered)
-        if call is None and is_refusal and stream.call is not None:
+        if call is None and direct and self.names_no_request(message) and stream.call is not None:
             call = self._owing(stream, stream.call.wire_id)
         if call is None:
             if self.ledger.was_issued(answered):
@@ -178,6 +177,10 @@ class Taking(TakeOver):
             return Taken.ORPHAN
         self._complete(stream, call, message)
         return Taken.DELIVERED
+
+    def names_no_request(self, message: JSON) -> bool:
+        """Whether this is an error under an ID that no request of ours can have."""
+        return "error" in message and not self.ledger.may_be_issued(message.get("id"))
 
     def owed(self, stream: Stream, message: JSON) -> Call | None:
         """The request that this message answers, if it still waits for one or is in doubt."""

@@ -13,7 +13,7 @@ from mcp_client_guard.core.model import JSON, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, SessionLost
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, reports
+from tests.core.driver import Driver, Peer, delivered, in_doubt, note, of, outcomes, reports
 
 LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}
 
@@ -176,9 +176,9 @@ def test_without_a_session_nothing_is_asked() -> None:
 
 
 @pytest.mark.parametrize("events", [True, False])
-@pytest.mark.parametrize("name", [None, "server-error", ""])
+@pytest.mark.parametrize("name", [None, "server-error", "", 0, -1])
 def test_an_error_under_no_id_of_ours_is_what_the_server_says_to_this_request(
-    driver: Driver, name: str | None, events: bool
+    driver: Driver, name: str | int | None, events: bool
 ) -> None:
     call = driver.call()
     refusal = {"jsonrpc": "2.0", "id": name, "error": {"code": -32600, "message": "Session not found"}}
@@ -195,6 +195,42 @@ def test_it_is_an_answer_where_its_code_is_no_word_of_lost_sessions(driver: Driv
     actions = says(call, {"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32602, "message": "no"}})
     assert [(m["id"], m["error"]["code"]) for m in delivered(actions)] == [(call.host_id, -32602)]
     assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("end", ["ended", "cut", "silent"])
+@pytest.mark.parametrize("name", [None, "server-error", "", 0])
+def test_behind_a_witness_it_may_be_another_request_s_but_is_not_waited_behind_for_ever(
+    driver: Driver, name: str | int | None, end: str, held: bool
+) -> None:
+    """Some servers replay what they said to other requests, too."""
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    crash = {"jsonrpc": "2.0", "id": name, "error": {"code": -32603, "message": "worker crashed"}}
+    events = [("e2", call.progress(2)), ("e3", crash)]
+    for event_id, message in reversed(events) if held else events:
+        assert not delivered(call.event(event_id, message))
+    actions = driver.elapse(TimerKind.ANSWER) if end == "silent" else call.cut(clean=end == "ended")
+    assert in_doubt(actions)
+    assert not call.is_open
+
+
+def test_a_good_answer_behind_it_is_the_call_s(driver: Driver) -> None:
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    call.event("e2", call.progress(2))
+    call.event("e3", {"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "no"}})
+    call.event("e4", call.result())
+    assert outcomes(driver.log)[-1] is Outcome.COMPLETED
+
+
+def test_on_the_standalone_stream_it_is_nobody_s() -> None:
+    driver = Driver().opened(standalone=True)
+    call = driver.call().stream_up("e1")
+    driver.standalone.event("s1", {"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "no"}})
+    assert not driver.is_set(TimerKind.ANSWER, call.stream)
+    call.cut()
+    assert call.is_open
 
 
 # -32000 and -32001: said of dead sessions, and of calls that were running.
