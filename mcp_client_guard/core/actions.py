@@ -28,6 +28,7 @@ class TimerKind(Enum):
     UPGRADE = auto()
     UNWANTED = auto()
     TURN = auto()
+    QUESTION = auto()
 
 
 @frozen

@@ -35,6 +35,8 @@ class Question:
     event_id: str | None = field(default=None, repr=False)
     answer: JSON | None = field(default=None, repr=False)
     """The host's, less its ID."""
+    awaited_on: int | None = None
+    """The stream whose call waits for the answer: none does for that to a ping."""
 
     def is_replayed_on(self, stream: Stream, event_id: str | None) -> bool:
         """Whether one that looks the same, and came on this stream in this event, is this one come again."""
@@ -63,6 +65,7 @@ class Asked:
         """Take down a new question, which the host is asked under this number."""
         digest = _digest(message)
         question = Question(message["id"], incarnation, digest, number, stream.number, event_id)
+        question.awaited_on = None if is_ping(message) else stream.number
         self._open[number] = question
         if len(self._open) > _KEPT:
             del self._open[next(iter(self._open))]
@@ -106,6 +109,10 @@ class Asked:
         self._known.append(question)
         if len(self._known) > _KEPT:
             del self._known[0]
+
+
+def is_ping(message: JSON) -> bool:
+    return bool(message["method"] == "ping")
 
 
 def _canonical(request_id: object) -> str:

@@ -208,7 +208,7 @@ class Calls(Choosing):
             self.out.append(Report(NotificationLost("response", "nobody asked")))
             return
         if question.incarnation != self.session.incarnation or self.is_lost:
-            self.asked_in_vain(self.ledger.owing(question.stream), "response")
+            self.asked_in_vain(self.ledger.owing(question.awaited_on), "response")
             return
         # On disk before it leaves: a process that dies between the two must not have the host asked again.
         self.out.append(Save((self.asked.record_of(question),), durable=True))
@@ -216,7 +216,7 @@ class Calls(Choosing):
         answer = MessageSubmitted({**sent.message, "id": question.request_id}, sent.headers)
         number = self._post_note(answer, "response")
         assert number is not None
-        self.streams.note_answers(number, question.stream)
+        self.streams.note_answers(number, question.awaited_on)
 
     def _cancel(self, sent: MessageSubmitted) -> None:
         params = sent.message.get("params")

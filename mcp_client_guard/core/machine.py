@@ -200,6 +200,8 @@ class Machine:
             self._calls.deadline(timer.stream)
         elif timer.kind is TimerKind.ANSWER:
             self._streams.answer_overdue(timer.stream)
+        elif timer.kind is TimerKind.QUESTION:
+            self._streams.question_overdue(timer.stream)
         elif timer.kind is TimerKind.CONFIRM:
             self._calls.confirmed(timer.stream)
         elif timer.kind is TimerKind.TURN:

@@ -128,7 +128,7 @@ class Notes(Closing):
         if ruling.session is SessionWord.GONE and present:
             self.calls.lose_session(f"HTTP {told.status}")
         if told.status != 400:  # which says that nobody waits for it, as well
-            self._answered_in_vain(stream)
+            self._answered_in_vain(stream, f"HTTP {told.status}")
         self._note_over(stream)
 
     def _note_lost(self, stream: Stream, why: str, *, may_try: bool = False) -> None:
@@ -149,7 +149,7 @@ class Notes(Closing):
     def _note_given_up(self, stream: Stream, why: str) -> None:
         self.out.append(Report(NotificationLost(stream.method, why)))
         self._finish(stream)
-        self._answered_in_vain(stream)
+        self._answered_in_vain(stream, why)
         self._note_over(stream)
 
     def _note_over(self, stream: Stream) -> None:
@@ -157,9 +157,17 @@ class Notes(Closing):
         self.turn_over(stream.number)
 
     def note_answers(self, number: int, asked_on: int | None) -> None:
-        """This note, which never waits, is the host's answer to what the server has asked on that stream."""
+        """This note, which never waits, is the host's answer that the call of that stream waits for."""
         self._streams[number].answers = asked_on
 
-    def _answered_in_vain(self, stream: Stream) -> None:
-        if stream.answers is not None:
-            self.calls.waits_in_vain(self.calls.ledger.owing(stream.answers))
+    def _answered_in_vain(self, note: Stream, why: str) -> None:
+        """The server may do without, and answer the call; but that does not wait for it for ever."""
+        stream = None if note.answers is None else self._streams.get(note.answers)
+        if stream is not None:
+            stream.in_vain = f"what the server asked could not be answered ({why})"
+            self.out.append(SetTimer(Timer(TimerKind.QUESTION, stream.number), self.policy.witness_timeout))
+
+    def question_overdue(self, number: int) -> None:
+        stream = self._streams.get(number)
+        if stream is not None:
+            self.calls.waits_in_vain(stream.call, stream.in_vain)

@@ -75,6 +75,8 @@ class Stream:
     """Whether the present connection has had its status line."""
     unreadable: bool = False
     """What came on it instead of an answer could not be read, or was nothing."""
+    in_vain: str = ""
+    """Why what the server has asked on it will not be answered."""
     unexpected_status: int = 0
     """The status of a GET that was answered without events."""
     opened_at: float | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from .actions import Report, Save
+from .asked import is_ping
 from .classify import Ran, code_of
 from .inputs import MessageSubmitted
 from .ledger import Call, Own
@@ -53,14 +54,14 @@ class Taking(TakeOver):
             return self._take_answer(stream, message, direct)
         if stream.call is not None:
             stream.call.was_taken = True
-        if message["method"] == "ping" and "id" in message and self._is_opening(stream):
+        if is_ping(message) and "id" in message and self._is_opening(stream):
             self.streams.answer_ping(stream, message["id"])
             return Taken.DELIVERED
         if self.is_trying and self._holds(stream, message, event_id):
             return Taken.LATE
         if self._is_of_old_session(stream) and message["method"] != "notifications/progress":
             if "id" in message:
-                self.asked_in_vain(stream.call, message["method"])
+                self.asked_in_vain(None if is_ping(message) else stream.call, message["method"])
             return Taken.LATE
         if "id" not in message:
             if message["method"] == "notifications/progress":
@@ -95,13 +96,13 @@ class Taking(TakeOver):
     def asked_in_vain(self, call: Call | None, method: str) -> None:
         """The host's answer cannot be sent."""
         self.out.append(Report(NotificationLost(method, "the session that asked is gone")))
-        self.waits_in_vain(call)
+        self.waits_in_vain(call, "the server asked for something in a session that is gone")
 
-    def waits_in_vain(self, call: Call | None) -> None:
+    def waits_in_vain(self, call: Call | None, why: str) -> None:
         """The server waits for what the host has said, and will not get it."""
-        if call is not None:
+        if call is not None and call.in_flight:
             self.streams.cancel(call)  # a late answer may come, but not for ever
-            self.in_doubt(call, "the server asked for something in a session that is gone", again=False)
+            self.in_doubt(call, why, again=False)
 
     def _is_of_old_session(self, stream: Stream) -> bool:
         """A POST of a lost session may still be answered; whatever else comes with it is not of this session."""

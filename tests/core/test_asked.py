@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import asked
-from mcp_client_guard.core.actions import Action, Post, Save
+from mcp_client_guard.core.actions import Action, Post, Save, TimerKind
 from mcp_client_guard.core.asked import Asked
 from mcp_client_guard.core.model import JSON, CursorMoved, Outcome, ServerAnswered
 from mcp_client_guard.core.policy import GuardPolicy
-from mcp_client_guard.core.report import NotificationLost
+from mcp_client_guard.core.report import CallSettled, NotificationLost
 from mcp_client_guard.core.stream import Stream, StreamKind
 from mcp_client_guard.core.trail import Trail
 from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, records, reports
@@ -452,7 +452,48 @@ def test_nor_does_one_whose_post_fails_for_good(how: str) -> None:
     peer = driver.peer(post.stream)
     actions = peer.not_written() + peer.not_written() if how == "never sent" else peer.refuse(int(how))
     assert [told.method for told in reports(actions, NotificationLost)] == ["response"]
-    assert outcomes(actions) == ([] if how == "400" else [Outcome.IN_DOUBT])
+    assert not outcomes(actions), "its tool may do without"
+    assert driver.is_set(TimerKind.QUESTION, call.stream) is (how != "400")
+    if how != "400":
+        (told,) = reports(driver.elapse(TimerKind.QUESTION), CallSettled)
+        word = "ConnectError" if how == "never sent" else f"HTTP {how}"
+        assert told.outcome is Outcome.IN_DOUBT
+        assert told.reason == f"what the server asked could not be answered ({word})"
+    assert outcomes(call.event(None, call.result())) == [Outcome.COMPLETED if how == "400" else Outcome.RECOVERED]
+
+
+def test_a_tool_that_does_without_is_answered(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    number = delivered(driver.ask(call))[0]["id"]
+    (post,) = of(answer(driver, number), Post)
+    driver.peer(post.stream).refuse(403)
+    assert outcomes(call.event(None, call.result())) == [Outcome.COMPLETED]
+    assert not driver.elapse(TimerKind.QUESTION)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
+def test_nobody_waits_for_the_answer_to_a_ping(driver: Driver, status: int) -> None:
+    call = driver.call()
+    call.accept()
+    number = delivered(driver.ask(call, method="ping"))[0]["id"]
+    (post,) = of(answer(driver, number), Post)
+    assert reports(driver.peer(post.stream).refuse(status), NotificationLost)
+    assert not driver.is_set(TimerKind.QUESTION, call.stream)
+    assert outcomes(call.event(None, call.result())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("when", ["asked", "answered"])
+def test_nor_in_a_session_that_was_replaced(driver: Driver, when: str) -> None:
+    call = driver.call()
+    call.accept()
+    if when == "answered":
+        number = delivered(driver.ask(call, method="ping"))[0]["id"]
+    driver.request("prompts/list").refuse(404)
+    driver.reinitialized()
+    actions = driver.ask(call, method="ping") if when == "asked" else answer(driver, number)
+    assert reports(actions, NotificationLost)
+    assert outcomes(call.event(None, call.result())) == [Outcome.COMPLETED]
 
 
 @pytest.mark.parametrize("is_answered", [True, False])

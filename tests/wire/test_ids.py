@@ -13,15 +13,19 @@ from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.report import NotificationLost, OrphanDropped
 from mcp_client_guard.testing import (
+    END_OF_CHUNKS,
     FakeServer,
     Handler,
     How,
     Reply,
     Request,
     ScriptedMcp,
+    chunk,
     error,
     notification,
     progress_of,
+    sse_event,
+    sse_head,
     tool_result,
 )
 
@@ -32,6 +36,7 @@ from .hosts import (
     Playing,
     Streams,
     answer,
+    by_sdk,
     events,
     plain_answer,
     plainly,
@@ -369,3 +374,20 @@ def test_no_connection_has_the_name_of_an_earlier_one() -> None:
     guard = Guard("http://127.0.0.1:1/mcp")
     names = {Connection(guard, plain_codec)._number for _ in range(100)}
     assert len(names) == 100
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 413])
+async def test_a_call_does_not_wait_for_the_pong_that_its_stream_has_asked_for(status: int) -> None:
+    """The stream stands, and the answer comes when the server has refused the SDK's answer to its ping."""
+
+    async def notify(request: Request, reply: Reply) -> None:
+        await reply.status(202 if request.rpc_method else status)
+
+    async def call(request: Request, reply: Reply) -> None:
+        await reply.play(sse_head(), chunk(sse_event({"jsonrpc": "2.0", "id": 9, "method": "ping"})))
+        await host.until(lambda: host.of(NotificationLost))
+        await reply.play(chunk(sse_event(tool_result(request.rpc_id, "done"))), END_OF_CHUNKS)
+
+    async with by_sdk(ScriptedMcp(call=call, notify=notify)) as (_, host):
+        assert await host.call() == Answer("done")
+        assert [told.outcome for told in host.of(CallSettled) if told.tool] == [Outcome.COMPLETED]
