@@ -9,12 +9,11 @@ it has accepted once, it has not accepted twice.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from json import dumps
 
 from attrs import define, field
 
-from .model import DIGEST_SIZE, JSON, ServerAnswered
+from .model import JSON, ServerAnswered, digest_of
 from .stream import Stream
 
 _KEPT = 1024
@@ -121,7 +120,7 @@ def _canonical(request_id: object) -> str:
 
 def _digest(message: JSON) -> bytes:
     try:
-        text = dumps([message["method"], message.get("params")], sort_keys=True)
+        text = dumps({"jsonrpc": "2.0", "method": message["method"], "params": message.get("params")})
     except RecursionError:  # read as far as it could be, and nested as deep: two of these look alike
         text = message["method"]
-    return blake2b(text.encode(), digest_size=DIGEST_SIZE).digest()
+    return digest_of(text.encode())

@@ -48,19 +48,41 @@ class Seen:
 
 
 DIGEST_SIZE = 16
+_OBJECTS = ("params", "result", "error")
 
 
 def digest_of(data: bytes) -> bytes:
-    """128-bit BLAKE2b of an event's data: of its JSON with sorted keys, or of the bytes if it is not JSON.
+    """128-bit BLAKE2b of an event's data: of what its JSON says, or of the bytes if it is not JSON.
 
-    Not of the raw bytes, because FastMCP 4 replays an event with its keys in another order (measured on 4.2.3).
+    Not of the raw bytes: FastMCP 4 replays an event with its keys in another order (measured on 4.2.3), and stores
+    that keep JSON as values write numbers, and members that are not there, in their own way.
     """
     try:
-        value = loads(data)
-        data = dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        value = loads(data, parse_float=_number)
+        data = dumps(_stated(value), sort_keys=True, separators=(",", ":")).encode()
     except (ValueError, RecursionError):
         pass
     return blake2b(data, digest_size=DIGEST_SIZE).digest()
+
+
+def _number(text: str) -> float:
+    """1.0 is 1."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
+def _stated(body: Any) -> Any:
+    """A message without members of its own that are null; a batch of such. Further in, null may be a value."""
+    if isinstance(body, list):
+        return [_stated(part) for part in body]
+    if not isinstance(body, dict) or body.get("jsonrpc") != "2.0":
+        return body
+    stated = _without_nulls(body)
+    return {k: _without_nulls(v) if k in _OBJECTS and isinstance(v, dict) else v for k, v in stated.items()}
+
+
+def _without_nulls(members: JSON) -> JSON:
+    return {k: v for k, v in members.items() if v is not None}
 
 
 def fingerprint(secret: str | None, salt: str = "") -> str:

@@ -79,6 +79,14 @@ def test_a_replayed_question_is_answered_from_what_the_host_said(driver: Driver,
     assert post.message == {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}}
 
 
+def test_a_replayed_question_is_the_same_however_its_store_writes_it(driver: Driver) -> None:
+    call = driver.call().stream_up("1")
+    (number,) = asks(call, event_id=None, least=1.0)
+    answer(driver, number)
+    resumed(call)
+    assert not asks(call, event_id=None, least=1, title=None)
+
+
 @pytest.mark.parametrize("first", ["q", None])
 @pytest.mark.parametrize("second", ["r", None])
 def test_what_was_accepted_for_one_call_is_not_accepted_for_another_whose_stream_was_resumed(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from mcp_client_guard.core.model import (
     DIGEST_SIZE,
+    JSON,
     Evidence,
     Generation,
     Grade,
@@ -19,6 +22,41 @@ from mcp_client_guard.core.model import (
 
 def test_a_digest_is_of_the_json_and_not_of_its_spelling() -> None:
     assert digest_of(b'{"a": 1, "b": [2]}') == digest_of(b'{"b":[2],"a":1}')
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1.0", "1"),
+        ("-0.0", "0"),
+        ("1e3", "1000"),
+        ("0.10", "0.1"),
+        ("2.5E-3", "0.0025"),
+        ('{"a": [1.0, {"b": 2.0}]}', '{"a": [1, {"b": 2}]}'),
+    ],
+)
+def test_a_number_is_the_same_however_it_is_written(one: str, other: str) -> None:
+    assert digest_of(one.encode()) == digest_of(other.encode())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("1.5", "1"), ("1", "true"), ("1.0", '"1.0"'), ("1e999", "1"), ("0", "null")]
+)
+def test_another_value_has_another_digest(one: str, other: str) -> None:
+    assert digest_of(one.encode()) != digest_of(other.encode())
+
+
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("member", ["params", "result", "error"])
+def test_a_member_of_the_protocol_that_is_null_is_not_there(member: str, batch: bool) -> None:
+    def digest(message: JSON) -> bytes:
+        message = {"jsonrpc": "2.0", **message}
+        return digest_of(json.dumps([message] if batch else message).encode())
+
+    assert digest({member: {"a": 1, "b": None}, "id": None}) == digest({member: {"a": 1}})
+    assert digest({member: None, "id": 1}) == digest({"id": 1})
+    assert digest({member: {"data": {"b": None}}}) != digest({member: {"data": {}}}), "null may be a value"
+    assert digest({member: {"data": [None]}}) != digest({member: {"data": []}})
 
 
 @pytest.mark.parametrize("other", [b'{"a": 2}', b'{"a": "1"}', b'{"a": 1, "b": null}', b"", b"{", b"[" * 100_000])

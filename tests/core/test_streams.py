@@ -55,6 +55,18 @@ PROVEN = "PROVEN(the witness came again)"
 # Resuming by overlap.
 
 
+def test_a_witness_that_the_server_s_store_writes_in_its_own_way_proves_all_the_same(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    call.event("p")
+    live = call.progress(1)
+    call.event("e1", {**live, "params": {**live["params"], "progress": 1.0}})
+    call.resumed()
+    assert grades(call.event("e1", {**live, "params": {**live["params"], "total": None}})) == [PROVEN]
+    call.resumed()
+    assert grades(call.event("e1", {**live, "params": {**live["params"], "total": 1}}))[0].startswith("BROKEN")
+
+
 def test_a_cut_stream_resumes_before_its_witness_and_is_proven_by_it(call: Peer) -> None:
     actions = call.cut()
     (cut,) = reports(actions, Disconnected)

@@ -9,7 +9,17 @@ import pytest
 
 from mcp_client_guard import CallSettled, Discontinuity, Outcome
 from mcp_client_guard.core import closing
-from mcp_client_guard.testing import Handler, How, Reply, Request, ScriptedMcp, sse_event, tool_result
+from mcp_client_guard.testing import (
+    Handler,
+    How,
+    Reply,
+    Request,
+    ScriptedMcp,
+    chunk,
+    progress_of,
+    sse_event,
+    tool_result,
+)
 
 from .hosts import (
     WHOLE,
@@ -161,6 +171,20 @@ async def test_an_honest_replay_of_any_kind_is_proven_without_alarm(playing: Pla
         assert set(host.grades) == {"proven"}
         assert not host.of(Discontinuity)
         assert resumed_after(server) in (["e1"], ["e1", "e1"])
+
+
+async def test_a_replay_out_of_a_store_that_writes_json_in_its_own_way_is_proven(playing: Playing) -> None:
+    """1.0 for 1, and null for what is not there: stores that keep values, and not text."""
+
+    def stored(call: Request) -> bytes:
+        message = progress_of(call, 1)
+        params = {**message["params"], "progress": 1.0, "total": None}
+        return chunk(sse_event({**message, "params": params}, id="e1"))
+
+    mcp = Streams(events(prime("p", 1), progress(1, "e1"), end=How.RST), events(stored, answer(id="e2")))
+    async with playing(mcp) as (_, host):
+        assert await host.call() == Answer("done")
+        assert host.grades == ["proven"]
 
 
 async def test_a_server_that_goes_live_only_is_a_reported_loss(playing: Playing) -> None:
