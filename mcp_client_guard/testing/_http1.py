@@ -25,7 +25,7 @@ class Head:
         """From the bytes before the blank line."""
         start, *lines = block.decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in lines)
-        return cls(start, tuple((name.strip().lower(), value.strip()) for name, _, value in pairs))
+        return cls(start, tuple((name.strip().lower(), value.strip(" \t")) for name, _, value in pairs))
 
     def get(self, name: str) -> str | None:
         """The first header of this name, in any case."""

@@ -111,7 +111,7 @@ class Exchange:
         if not is_of_network:
             logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
         written = self.begun and sent.can_have_left(error)
-        why = str(error) if isinstance(error, SocketEnded) else sent.unsendable or why_lost(error)
+        why = sent.unsendable or _why_lost(error)
         if not written:
             logger.info("nothing could be sent: %s", why)
         return ConnectionLost(
@@ -124,6 +124,14 @@ class Exchange:
             lasts=not is_of_network or sent.unsendable is not None,
             refused=sent.refused,
         )
+
+
+def _why_lost(error: BaseException) -> str:
+    if isinstance(error, SocketEnded):
+        return str(error)
+    if isinstance(error, UnicodeEncodeError):  # httpx keeps such a cookie, and then refuses to send it
+        return "UnicodeEncodeError: a header cannot be encoded, perhaps a cookie that the server has set"
+    return why_lost(error)
 
 
 def _first_answer(events: Sequence[EventReceived | TooLarge]) -> Any:

@@ -29,6 +29,10 @@ _IN_ONE_POOL = 20
 """Requests at once, and idle connections kept, as httpx does. A pool goes through all its connections for each
 request, which many requests at once would pay for with their square: the others are in further pools."""
 
+_COOKIES = "cp437"
+"""For cookies to go back in the bytes in which they came: in it each byte is a character, and save 0xFF none is a
+space, which the jar would strip."""
+
 ERRORS = (
     httpcore.NetworkError,
     httpcore.TimeoutException,
@@ -154,9 +158,10 @@ class PoolClient:
             fields[b"content-length"] = b"%d" % len(content)
         if self._cookies:
             carrier = httpx.Request(method, known[0])
+            carrier.headers.encoding = _COOKIES
             self._cookies.set_cookie_header(carrier)
             if "cookie" in carrier.headers:
-                fields[b"cookie"] = carrier.headers["cookie"].encode()
+                fields[b"cookie"] = carrier.headers["cookie"].encode(_COOKIES)
         return PooledRequest(
             known[0],
             httpcore.Request(
@@ -177,7 +182,9 @@ class PoolClient:
         names = {name.lower() for name, _ in core.headers}
         if b"set-cookie" in names:
             carrier = httpx.Request(request.core.method.decode(), request.url)
-            self._cookies.extract_cookies(httpx.Response(core.status, headers=core.headers, request=carrier))
+            setting = httpx.Response(core.status, headers=core.headers, request=carrier)
+            setting.headers.encoding = _COOKIES
+            self._cookies.extract_cookies(setting)
         return PooledResponse(request.url, core, b"content-encoding" in names, over)
 
     def _take_pool(self) -> _Pool:

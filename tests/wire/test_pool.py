@@ -15,6 +15,7 @@ import pytest
 
 from mcp_client_guard.testing import (
     FakeServer,
+    Handler,
     How,
     Reply,
     Request,
@@ -60,6 +61,34 @@ async def test_a_cookie_of_another_path_is_kept_back() -> None:
         await host.call()
         await host.call()
     assert {r.header("cookie") for r in server.requests} == {None}
+
+
+def setting(value: bytes) -> Handler:
+    """Answers calls with this value of a cookie."""
+
+    async def call(call: Request, reply: Reply) -> None:
+        headers = {"set-cookie": "node=VALUE; Path=/"}
+        answer = json_response(tool_result(call.rpc_id, "done"), headers=headers)
+        await reply.play(answer.replace(b"VALUE", value))
+
+    return call
+
+
+@pytest.mark.parametrize("value", ["voilà".encode(), "José".encode("latin-1")])
+async def test_a_cookie_is_sent_back_in_the_bytes_in_which_it_came(value: bytes) -> None:
+    async with plainly(ScriptedMcp(call=setting(value))) as (server, host):
+        assert await host.call() == Answer("done")
+        assert await host.call() == Answer("done")
+    assert str(server.requests[-1].header("cookie")).encode("latin-1") == b"node=" + value
+
+
+async def test_a_cookie_that_a_caller_s_client_cannot_send_is_named_as_what_may_be_wrong() -> None:
+    async with httpx.AsyncClient() as mine:
+        async with plainly(ScriptedMcp(call=setting("José".encode())), http_client=mine) as (_, host):
+            assert await host.call() == Answer("done")
+            refused = await host.call()
+    assert refused.data["outcome"] == "not_executed"
+    assert refused.text.endswith("a header cannot be encoded, perhaps a cookie that the server has set")
 
 
 async def test_a_compressed_answer_is_read() -> None:
