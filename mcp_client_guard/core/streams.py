@@ -8,14 +8,15 @@ from attrs import define, evolve
 
 from .actions import Hangup, Report, Timer, TimerKind
 from .classify import is_suspect_answer, may_pass
+from .disowning import Disowning
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
 from .messages import messages_of
-from .report import Disconnected, Discontinuity, Resumed, StandaloneUnavailable
+from .report import Disconnected, StandaloneUnavailable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
-from .trial import Trial, broken, is_resume_gap
-from .upgrading import STEADY_SECONDS, Upgrading
+from .trial import Trial, is_resume_gap
+from .upgrading import STEADY_SECONDS
 
 _PACE_MS = 10
 """A `retry:` from here on is a pace that the server has chosen; below it, or without one, the pace is ours."""
@@ -25,7 +26,7 @@ _NO_BODY_STATUSES = frozenset({405, 406, 501})
 
 
 @define(eq=False, repr=False)
-class Streams(Upgrading):
+class Streams(Disowning):
     """Owns every stream of one connection of the host's."""
 
     def begun(self, told: Begun) -> None:
@@ -39,7 +40,11 @@ class Streams(Upgrading):
 
     def answered(self, told: Answered) -> None:
         stream = self.current(told.stream, told.connection)
-        if stream is None or self._is_another_session(stream, told.session_id):
+        if stream is None:
+            return
+        # What is said in one piece is looked at when it is here.
+        is_whole = stream.kind is StreamKind.CALL and not (stream.resumed or stream.legacy or told.is_events)
+        if not is_whole and self._is_another_session(stream, told.session_id):
             return
         stream.answered = True
         stream.opened_at = told.at
@@ -69,8 +74,13 @@ class Streams(Upgrading):
         if stream.resumed or stream.call is None:
             self._body_of_get(stream, told)
             return
+        is_ruled_first = self._rules_first(stream, 200, told.body)
+        if not is_ruled_first:
+            self._see_offered(stream)
         for message in messages_of(told.body):
             self.calls.take(stream, message, direct=True)
+        if is_ruled_first:
+            self._see_name(stream, stream.offered_session_id)
         if stream.call.suspected:
             return
         empty = "the server accepted the request without an answer"
@@ -89,7 +99,10 @@ class Streams(Upgrading):
 
     def refused(self, told: Refused) -> None:
         stream = self.current(told.stream, told.connection)
-        if stream is None or self._is_another_session(stream, told.session_id):
+        if stream is None:
+            return
+        is_ruled_first = self._rules_first(stream, told.status, told.body)
+        if not is_ruled_first and self._is_another_session(stream, told.session_id):
             return
         stream.answered = True
         if stream.last_look is not None:
@@ -101,6 +114,8 @@ class Streams(Upgrading):
             self.body(BodyReceived(told.stream, told.connection, told.body))
         elif stream.kind is StreamKind.CALL and not stream.resumed:
             self._post_refused(stream, told)
+            if is_ruled_first:
+                self._see_name(stream, told.session_id)
         elif stream.on_socket:
             self._socket_refused(stream, told.status)
         else:
@@ -149,6 +164,7 @@ class Streams(Upgrading):
         elif stream.kind is StreamKind.CALL and not (stream.resumed or stream.answered or told.written):
             self._not_written(stream, told)
         else:
+            self._see_offered(stream)
             self._cut(stream, told.why, told.at, clean=told.clean)
 
     def idle(self, told: IdleElapsed) -> None:
@@ -202,6 +218,7 @@ class Streams(Upgrading):
 
     def ping_over(self, answered: bool) -> None:
         """Our ping has its answer, or will have none."""
+        self._lose_disowned()
         if not answered:
             return
         for stream in list(self._streams.values()):
@@ -354,35 +371,6 @@ class Streams(Upgrading):
             self._give_up(stream, f"the server resumes no streams (HTTP {status})")
         else:
             self._break(stream, f"the resume was refused (HTTP {status})")
-
-    def _is_another_session(self, stream: Stream, session_id: str | None) -> bool:
-        """Whether an answer names another session than ours; an absent name says nothing."""
-        if stream.stateless:
-            return False
-        initial = stream.method == "initialize"
-        if not initial and stream.incarnation != self.session.incarnation:
-            return False
-        known = stream.offered_session_id if initial else self.session.session_id
-        if known is None or session_id is None or session_id == known or (initial and not stream.resumed):
-            return False
-        why = "the server answered under another session ID"
-        if stream.kind is StreamKind.NOTE:
-            self._finish(stream)
-        elif stream.kind is StreamKind.CALL and not stream.resumed:
-            # The answer to our own POST may still follow, and an answer is stronger than any grade.
-            self.out.append(Report(Discontinuity(stream.name, why, None, None)))
-            self.calls.lose_session(why)
-            return False
-        elif stream.last_look is not None:
-            self._conclude(stream, complete=False)
-        else:
-            if stream.resumed:
-                self.out.append(Report(Resumed(stream.name, broken(why))))
-            self._report_loss(stream, why)
-        self.calls.lose_session(why)  # before its request: what becomes of that is decided in the next session
-        if stream.call is not None and self._streams.get(stream.number) is stream:
-            self._give_up(stream, why)
-        return True
 
 
 def _waits(stream: Stream) -> bool:

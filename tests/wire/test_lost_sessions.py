@@ -124,17 +124,21 @@ class Death:
     echoes: int | None = None
     """With this JSON-RPC code, under the ID of the request."""
     by_events: bool = False
+    names: str | None = None
+    """Another session, as a gateway does that gives one to whoever comes without."""
 
     async def __call__(self, request: Request, reply: Reply) -> None:
         if self.echoes is None:
             fields = {"content-type": self.kind} if self.kind else {}
+            if self.names:
+                fields["mcp-session-id"] = self.names
             await reply.play(http_response(self.status, self.body, headers=fields))
             return
         said = error(request.rpc_id, self.echoes, "Session not found")
         if self.by_events and request.method == "POST":
             await reply.play(sse_response(sse_event(said)))
         else:
-            await reply.json(said, status=self.status)
+            await reply.json(said, status=self.status, session=self.names)
 
 
 def rpc(code: int | None) -> bytes:
@@ -161,6 +165,9 @@ DID_NOT_RUN = {
     "401-empty": Death(401),
     "401--32001": Death(401, rpc(-32001), JSON),
     "409--32000": Death(409, rpc(-32000), JSON),
+    "400-names-another": Death(400, rpc(-32000), JSON, names="fresh"),
+    "404-names-another": Death(404, names="fresh"),
+    "200-names-another": Death(200, echoes=-32600, names="fresh"),
     "410-empty": Death(410),
     "200--32600": Death(200, echoes=-32600),
     "200-events": Death(200, echoes=-32600, by_events=True),
@@ -170,6 +177,7 @@ DID_NOT_RUN = {
 MAY_HAVE_RUN = {
     "500-empty": Death(500),
     "500--32000": Death(500, rpc(-32000), JSON),
+    "500-names-another": Death(500, names="fresh"),
     "502-html": Death(502, b"<html>Bad Gateway</html>", HTML),
     "200--32001": Death(200, echoes=-32001),
     "200--32000": Death(200, echoes=-32000),
