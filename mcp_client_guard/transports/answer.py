@@ -55,6 +55,11 @@ class Answer:
         return self.fields.get("content-type", "").lower().startswith("text/event-stream")
 
     @property
+    def session_id(self) -> str | None:
+        """The session that it names, if it does."""
+        return self.fields.get("mcp-session-id", "").strip(" \t") or None
+
+    @property
     def complete_by_framing(self) -> bool:
         """Whether an end without an error means a complete response, and not merely a closed connection."""
         if self.response.extensions.get("http_version", b"HTTP/1.1") not in (b"HTTP/1.1", b"HTTP/1.0"):

@@ -31,6 +31,7 @@ logger = logging.getLogger("mcp_client_guard")
 CONNECT_SECONDS = 10.0
 _EXTENSIONS = {"timeout": {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}}
 """Plain numbers, for a Timeout object of one client family fails in the other."""
+_ENCODINGS = {"mcp-session-id": "latin-1"}  # as it is read: it goes back in the bytes in which it came
 _MAX_REDIRECTS = 5
 
 
@@ -155,7 +156,7 @@ class Endpoint:
         build = partial(
             self.client.build_request,
             method,
-            headers=[(k.encode("ascii"), v.encode("utf-8")) for k, v in headers.items()],
+            headers=[(k.encode("ascii"), v.encode(_ENCODINGS.get(k, "utf-8"))) for k, v in headers.items()],
             content=content,
             extensions={**_EXTENSIONS, "trace": seen.trace},
         )

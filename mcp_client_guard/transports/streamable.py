@@ -340,8 +340,7 @@ class StreamableHttp:
         self.feed(Begun(exchange.order.stream, exchange.order.connection))
 
     async def _read(self, exchange: Exchange, answer: Answer) -> None:
-        order, fields = exchange.order, answer.fields
-        session_id = fields.get("mcp-session-id", "").strip() or None
+        order, fields, session_id = exchange.order, answer.fields, answer.session_id
         if not 200 <= answer.status < 300:
             self.feed(await exchange.refused(answer, session_id, self.max_event_size))
             return

@@ -94,7 +94,7 @@ class Sockets:
         headers = {**order.headers, **sent, TICKET: order.ticket}
         async with self.endpoint.request("GET", headers, begun=partial(shell.begin, exchange)) as answer:
             exchange.last_byte = anyio.current_time()
-            session_id = answer.fields.get("mcp-session-id", "").strip() or None
+            session_id = answer.session_id
             stream = _stream_below(answer)
             if stream is None:
                 shell.feed(await exchange.refused(answer, session_id, self.max_event_size))
@@ -137,10 +137,9 @@ async def _answered(question: int, answer: Answer) -> UpgradeAnswered:
         if len(body) > _ANSWER_BYTES:
             break
     parsed = parse_json(bytes(body)) if body else None
-    session_id = answer.fields.get("mcp-session-id", "").strip() or None
     # Only these: a `Last-Event-ID` of the server's is its position, and never ours.
     return UpgradeAnswered(
-        question, answer.status, None if parsed is UNREADABLE else parsed, session_id, answer.retry_after
+        question, answer.status, None if parsed is UNREADABLE else parsed, answer.session_id, answer.retry_after
     )
 
 

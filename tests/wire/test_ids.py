@@ -22,6 +22,7 @@ from mcp_client_guard.testing import (
     ScriptedMcp,
     chunk,
     error,
+    json_response,
     notification,
     progress_of,
     sse_event,
@@ -61,6 +62,18 @@ async def test_wire_ids_are_ours_and_the_host_gets_its_own_back(host_id: Any) ->
         assert isinstance(wire_id, int)
         assert 0 < wire_id < 2**53
         assert wire_id != host_id
+
+
+@pytest.mark.parametrize("raw", ["sess-à".encode(), b"sess-\xe9", b"a\xa0b"])
+async def test_a_session_id_is_sent_back_in_the_bytes_in_which_it_came(raw: bytes) -> None:
+    async def initialize(request: Request, reply: Reply) -> None:
+        opened = json_response(ScriptedMcp().initialized(request), session="SESSION")
+        await reply.play(opened.replace(b"SESSION", raw))
+
+    async with plainly(ScriptedMcp(initialize=initialize)) as (server, host):
+        await host.call()
+    named = [str(r.session_id).encode("latin-1") for r in server.requests if r.rpc_method != "initialize"]
+    assert set(named) == {raw}
 
 
 async def test_wire_ids_are_never_used_twice_in_a_session() -> None:
