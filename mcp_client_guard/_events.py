@@ -15,6 +15,7 @@ from attrs import define, field
 
 from ._theirs import is_theirs
 from .core import report
+from .core.actions import LONG_WAIT
 from .core.model import Outcome
 from .core.report import Event
 
@@ -118,6 +119,8 @@ def level_of(event: Event) -> int:
             is_loud = event.outcome is Outcome.IN_DOUBT
         case report.Reinitialized():
             is_loud = bool(event.changed or event.not_restored)
+        case report.Disconnected():
+            is_loud = event.wait > LONG_WAIT
         case _:
             is_loud = isinstance(event, _LOUD)
     return logging.WARNING if is_loud else logging.DEBUG

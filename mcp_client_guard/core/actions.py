@@ -40,6 +40,10 @@ class Timer:
     connection: int = 0
 
 
+LONG_WAIT = 60.0
+"""Seconds. A `retry:` beyond it is kept to, and may be in the wrong unit."""
+
+
 @frozen
 class Delay:
     """How long to wait before opening. The shell turns it into seconds (it owns the jitter)."""
@@ -57,6 +61,11 @@ class Delay:
     def floor(self) -> float:
         """Seconds that the server has us wait."""
         return max(self.at_least, (self.retry_ms or 0) / 1000)
+
+    @property
+    def is_long(self) -> bool:
+        """The server has chosen a wait that nobody expects: people are told why nothing comes."""
+        return self.floor > LONG_WAIT
 
 
 NO_DELAY = Delay(0)

@@ -300,12 +300,14 @@ class Calls(Choosing):
             before = "" if self.streams.cancel(call) else NEVER_SENT
             self._own_failed(call, f"no answer in time{before}")
             return
+        stream = self.streams.of(call)
+        wait = "" if stream is None else stream.wait
         if not self._may_have_run(call):
             self.not_executed(call, "wire", "it could not be sent within call_deadline")
             return
         is_told = self._hears_cancel(call)
         call.cancelled = call.cancelled or is_told
-        self._tell_in_doubt(call, "no answer within call_deadline")
+        self._tell_in_doubt(call, f"no answer within call_deadline{wait}")
         if is_told:
             self._settled_first(call)
             self._post_cancelled(call, "call_deadline")

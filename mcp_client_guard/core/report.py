@@ -48,6 +48,8 @@ class Disconnected:
     undrained: int
     """Messages of this stream that were received but not yet taken by the host."""
     resumable: bool
+    wait: float = 0.0
+    """Seconds that the server has us wait before the stream may be opened again: its `retry:` or `Retry-After`."""
 
 
 @frozen

@@ -165,6 +165,12 @@ class Stream:
         return "mcp-session-id" in self.headers or self.legacy
 
     @property
+    def wait(self) -> str:
+        """What is said of a long wait of the server's choice, while it lasts."""
+        is_waiting = self.delay.is_long and not self.begun
+        return f": the server has its stream wait for {self.delay.floor:.0f} s" if is_waiting else ""
+
+    @property
     def is_unwanted(self) -> bool:
         """Nobody waits any more for the answer that it would bring."""
         return self.call is not None and not self.call.in_flight

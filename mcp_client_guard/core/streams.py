@@ -257,7 +257,8 @@ class Streams(Disowning):
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
         cursor = stream.trail.cursor
         self._cancel_timers(stream)
-        self.out.append(Report(Disconnected(stream.name, why, stream.undrained, cursor is not None)))
+        wait = self._delay(stream).floor
+        self.out.append(Report(Disconnected(stream.name, why, stream.undrained, cursor is not None, wait)))
         trial, stream.trial = stream.trial, None
         # What a socket leaves unsaid is asked of the event stream.
         on_trial = trial is not None and stream.state is StreamState.ON_TRIAL and not stream.on_socket

@@ -9,7 +9,7 @@ from .inputs import Answered, EventReceived
 from .messages import messages_of
 from .model import JSON, Evidence, Grade
 from .placing import Placing
-from .report import RefreshSuggested, Resumed
+from .report import Disconnected, RefreshSuggested, Resumed
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
 from .trial import PROVEN, STARTED_OVER, WITNESS_MISSING, Judged, Trial, Weight
@@ -176,6 +176,9 @@ class Trials(Placing):
             # A GET without a cursor would open another stream; a cancelled request is not resumed.
             self._give_up(stream, "its stream has no cursor any more")
             return
+        if delay.is_long:
+            told = ("to be opened again", stream.undrained, stream.trail.cursor is not None, delay.floor)
+            self.out.append(Report(Disconnected(stream.name, *told)))
         self._cancel_timers(stream)
         self.out.append(Hangup(stream.connection))
         stream.move(StreamStep.CUT)

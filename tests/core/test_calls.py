@@ -623,6 +623,17 @@ def test_a_deadline_leaves_the_call_in_doubt_and_signals_a_cancel(driver: Driver
     assert outcomes(call.event("e1", call.result())) == [Outcome.RECOVERED]
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_deadline_that_a_wait_of_the_server_s_choice_outlasts_names_it(driver: Driver, begun: bool) -> None:
+    call = driver.call().stream_up()
+    call.event("q", None, retry=30_000_000)
+    driver.begins = begun
+    call.cut()
+    (settled,) = reports(driver.elapse(TimerKind.DEADLINE, call.stream), CallSettled)
+    waits = "" if begun else ": the server has its stream wait for 30000 s"
+    assert settled.reason == f"no answer within call_deadline{waits}"
+
+
 def test_a_deadline_is_per_tool() -> None:
     driver = Driver(GuardPolicy(call_deadline={"charge": 7.0})).opened()
     assert of(driver.call().actions, SetTimer)[0].seconds == 7.0

@@ -608,10 +608,12 @@ def test_a_refusal_that_the_ping_does_not_draw_is_an_answer(driver: Legacy) -> N
     assert driver.carrier.is_open
 
 
-def test_retry_holds_between_carriers(driver: Legacy) -> None:
+def test_retry_holds_between_carriers_and_is_told(driver: Legacy) -> None:
     driver.carries(note("a"), retry=3000)
-    (get,) = of(driver.carrier.cut(), Get)
+    actions = driver.carrier.cut()
+    (get,) = of(actions, Get)
     assert get.delay.retry_ms == 3000
+    assert [told.wait for told in reports(actions, Disconnected)] == [3]
 
 
 # Lost while a session is being opened.

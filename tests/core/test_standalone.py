@@ -11,6 +11,7 @@ from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
+    Disconnected,
     Discontinuity,
     DuplicateDropped,
     RefreshSuggested,
@@ -151,6 +152,21 @@ def test_there_is_one_per_session(driver: Driver, stream: Peer) -> None:
 
 
 # Reconnecting.
+
+
+@pytest.mark.parametrize("retry", [None, 500, 30_000_000])
+def test_how_long_the_server_has_us_wait_is_told(stream: Peer, retry: int | None) -> None:
+    """It may have taken milliseconds for something else, and nothing comes till then."""
+    stream.event(None, None, retry=retry)
+    (told,) = reports(stream.end(), Disconnected)
+    assert told.wait == (retry or 0) / 1000
+
+
+@pytest.mark.parametrize(("retry_after", "waits"), [(60, []), (3600, [3600])])
+def test_a_long_wait_that_a_refusal_asks_for_is_told(stream: Peer, retry_after: int, waits: list[float]) -> None:
+    stream.end()
+    actions = stream.refuse(503, retry_after=retry_after)
+    assert [told.wait for told in reports(actions, Disconnected)] == waits
 
 
 def test_ends_for_ever_with_retry_zero_make_no_storm(stream: Peer) -> None:
