@@ -190,7 +190,7 @@ class Endpoint:
         if is_closed(self.client):
             seen.unsendable = "the HTTP client is closed"
             raise ConnectionError(seen.unsendable)
-        login = login_watched(self.client, seen)
+        login = login_watched(self.client, request, seen)
         try:
             response: Response = await self.client.send(request, stream=True, follow_redirects=False, **login)
         except Exception as error:

@@ -11,8 +11,8 @@ from typing import Any
 from .sent import Sent
 
 
-def login_watched(client: Any, sent: Sent) -> dict[str, Any]:
-    """What to give to the client's `send` for one request, so that `sent` is told what its login does.
+def login_watched(client: Any, request: Any, sent: Sent) -> dict[str, Any]:
+    """What to give to the client's `send` for this request, so that `sent` is told what its login does.
 
     Nothing, if that `send` is not httpx's or httpx2's own: it may have no room for it, and send what it likes.
     """
@@ -21,7 +21,7 @@ def login_watched(client: Any, sent: Sent) -> dict[str, Any]:
         return {}
     sent.is_watched = True
     if client.auth is None:
-        sent.let_go()
+        sent.let_go(request)
         return {}
     return {"auth": _kind(family)(client.auth, sent)}
 
@@ -52,7 +52,7 @@ class _Watched:
             while True:
                 is_ours = _may_be(asked, request)
                 if is_ours:
-                    sent.let_go()
+                    sent.let_go(asked)
                 response = yield asked
                 if is_ours:
                     sent.came_back(response)

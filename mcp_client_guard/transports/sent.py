@@ -72,7 +72,7 @@ class Sent:
     is_watched: bool = False
     """What the client's login lets go of is seen (`let_go`)."""
     request: Any = None
-    """The last one, in the client's own class."""
+    """What was let go last, in the client's own class: this request, or what a login has made of it."""
     _stood: bool = False
     """What `any` was before the last sending."""
     _is_out: bool = False
@@ -104,12 +104,11 @@ class Sent:
         return can_have_written(error) or self._is_of_another(error) or not _could_not_connect(error)
 
     def _is_of_another(self, error: BaseException) -> bool:
-        """A hook or an auth flow has requests of its own, and errors of its own."""
-        if not isinstance(error, _client_errors()):
-            return True
-        with suppress(Exception):  # one that was not raised by a transport has no request
-            return bool(error.request.content != self.request.content)  # type: ignore[attr-defined]
-        return False
+        """A hook or an auth flow has requests and errors of its own; what cannot be told is one of those."""
+        if isinstance(error, _client_errors()):
+            with suppress(Exception):  # one that was not raised by a transport has no request
+                return error.request is not self.request  # type: ignore[attr-defined]
+        return True
 
     def is_last_word(self, response: Any) -> bool:
         """Whether this answer says of every sending of the request what became of it."""
@@ -117,8 +116,9 @@ class Sent:
             return False
         return self._status in (None, response.status_code)
 
-    def let_go(self) -> None:
+    def let_go(self, request: Any) -> None:
         """The login lets it go out, or what may be a copy of it."""
+        self.request = request
         self._overtaken.append(self._answer)
         self._stands, self._is_out = self._stands or self._is_out, True
         self._answer = self.refused = None

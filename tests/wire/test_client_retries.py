@@ -388,6 +388,8 @@ async def test_nor_does_a_refusal_say_anything_of_what_was_sent_before(transport
 class Copying(httpx.Auth):
     """Signs, in the URL, a copy of what it is given; and may look at what that has come to."""
 
+    requires_request_body = True
+
     def __init__(self, then: Exception | None = None) -> None:
         self.then = then
 
@@ -425,6 +427,43 @@ async def test_a_call_whose_answer_a_hook_fails_over_runs_once_and_is_in_doubt(
     async with through(client, mcp) as (_, host):
         assert (await host.call()).doubt is not None
     assert len(mcp.ran) == 1
+
+
+class Mounted(Cutting):
+    """It is at `/mcp/`, as Starlette has it."""
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        if request.target.startswith("/mcp/"):
+            await super().__call__(request, reply)
+        else:
+            await reply.status(307, location="/mcp/")
+
+
+AUDIT = "http://audit.example"
+ASKED: list[Callable[[bytes], httpx.Request | None]] = [
+    lambda call: None,
+    lambda call: httpx.Request("POST", AUDIT, content=b"answered"),
+    lambda call: httpx.Request("POST", AUDIT, content=call),
+    lambda call: httpx.Request("POST", AUDIT, files={"log": b"answered"}),
+]
+
+
+@pytest.mark.parametrize(("how", "mcp"), [({"transport": Untraced()}, Mounted), ({"auth": Copying()}, Cutting)])
+@pytest.mark.parametrize("asked", ASKED, ids=["by hand", "of a body", "of the same body", "of an upload"])
+async def test_a_connection_that_is_refused_to_a_hook_says_nothing_of_the_call(
+    asked: Callable[[bytes], httpx.Request | None], how: Any, mcp: Callable[..., Cutting]
+) -> None:
+    async def hook(response: httpx.Response) -> None:
+        stream = response.request.stream
+        assert isinstance(stream, httpx.AsyncByteStream)
+        call = b"".join([part async for part in stream])
+        if response.status_code == 200 and b"tools/call" in call:
+            raise httpx.ConnectError("down", request=asked(call)) from ConnectionRefusedError()
+
+    server = mcp(cuts=0)
+    async with through(httpx.AsyncClient(**how, event_hooks={"response": [hook]}), server) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(server.ran) == 1
 
 
 async def test_a_hook_that_fails_is_asked_once_and_its_call_is_in_doubt() -> None:
