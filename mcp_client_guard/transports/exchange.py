@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from traceback import format_tb
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ from mcp_client_guard.core.actions import Get, OpenSocket, Post
 from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, EventReceived, Refused, TooLarge
 
 from .answer import Answer
-from .sent import Sent, is_stream_error, why_lost
+from .sent import DEEPEST_CAUSE, Sent, is_stream_error, why_lost
 from .sse import EventReader, parse_json
 
 logger = logging.getLogger("mcp_client_guard")
@@ -109,7 +110,8 @@ class Exchange:
         # The refusal of a request of an auth flow's own is not; that of ours is an answer.
         is_of_network = is_stream_error(error) and getattr(error, "response", None) is None
         if not is_of_network:
-            logger.warning("unexpected %s while talking to the server", type(error).__name__, exc_info=error)
+            name = type(error).__name__
+            logger.warning("unexpected %s while talking to the server\n%s", name, _frames_of(error))
         written = self.begun and sent.can_have_left(error)
         why = sent.unsendable or _why_lost(error)
         if not written:
@@ -132,6 +134,15 @@ def _why_lost(error: BaseException) -> str:
     if isinstance(error, UnicodeEncodeError):  # httpx keeps such a cookie, and then refuses to send it
         return "UnicodeEncodeError: a header cannot be encoded, perhaps a cookie that the server has set"
     return why_lost(error)
+
+
+def _frames_of(error: BaseException, deepest: int = DEEPEST_CAUSE) -> str:
+    """Where it came from, and what caused it; without their words, which may hold a URL that is a credential."""
+    frames = "".join(format_tb(error.__traceback__))
+    cause = error.__cause__ or error.__context__
+    if cause is None or not deepest:
+        return frames
+    return f"{frames}caused by {type(cause).__name__}\n{_frames_of(cause, deepest - 1)}"
 
 
 def _first_answer(events: Sequence[EventReceived | TooLarge]) -> Any:

@@ -37,6 +37,7 @@ from .hosts import (
     refuse,
     steps,
 )
+from .legacy import LegacyMcp
 
 pytestmark = [pytest.mark.anyio, STOPS_READING]
 
@@ -347,4 +348,50 @@ async def test_no_url_is_logged_by_a_client_that_nobody_chose(
         async with plain_host(url) as host:
             await host.call()
     assert [record for record in caplog.records if record.name == "httpx"]
+    assert SECRET not in caplog.text
+
+
+class Signing(httpx.Auth):
+    """Sends a copy, so that what refuses it is no answer to the request itself."""
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        yield httpx.Request(request.method, request.url, headers=request.headers, content=request.content)
+
+
+async def refusing_the_call(response: httpx.Response) -> None:
+    if b"tools/call" in response.request.content:
+        response.raise_for_status()
+
+
+async def quoting_its_url(response: httpx.Response) -> None:
+    try:
+        await refusing_the_call(response)
+    except httpx.HTTPStatusError as error:
+        raise LookupError(f"no answer from {response.url}") from error
+
+
+class RefusingCalls(LegacyMcp):
+    async def accept(self, request: Request, reply: Reply) -> None:
+        if request.rpc_method == "tools/call":
+            await reply.status(500)
+        else:
+            await super().accept(request, reply)
+
+
+@pytest.mark.parametrize("hook", [refusing_the_call, quoting_its_url])
+@pytest.mark.parametrize("generation", ["legacy-sse", "host"])
+async def test_an_unexpected_error_is_logged_with_its_frames_and_without_its_words(
+    generation: Any, hook: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The words of a client's error are the URL: of a legacy session, or with the user's key."""
+    caplog.set_level(logging.INFO, "mcp_client_guard")
+    legacy = RefusingCalls(endpoint=f"/messages?{SECRET}&session=%s")
+    client = httpx.AsyncClient(auth=Signing(), event_hooks={"response": [hook]})
+    options: Any = {"http_client": client, "generation": generation, "policy": GuardPolicy(settle_after=0.1)}
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(legacy if generation == "legacy-sse" else Streams(refuse(500))) as server, client:
+            async with plain_host(f"{server.url}?{SECRET}", **options) as host:
+                assert (await host.call()).doubt is not None
+    assert "in refusing_the_call" in caplog.text
+    assert "HTTPStatusError" in caplog.text
     assert SECRET not in caplog.text
