@@ -327,11 +327,11 @@ class Streams(Disowning):
         elif self.calls.is_over(call):
             self.calls.unsent(call, f"its session is gone ({told.why})")
             self._finish(stream)
-        elif told.lasts and told.refused is not None:
-            self.calls.not_executed(call, "server", f"HTTP {told.refused}, then {told.why}", told.refused)
-            self._finish(stream)
         elif told.lasts or stream.attempts > self.policy.max_attempts:
-            self.calls.not_executed(call, "wire", told.why)
+            if told.refused is None:
+                self.calls.not_executed(call, "wire", told.why)
+            else:
+                self.calls.not_executed(call, "server", f"HTTP {told.refused}, then {told.why}", told.refused)
             self._finish(stream)
         else:
             stream.move(StreamStep.CUT)

@@ -182,7 +182,11 @@ class Endpoint:
                     return
                 seen.redirected()
                 # httpx keeps credentials within the origin, and the query; built anew, it would have the client's.
-                request = getattr(response, "next_request", None) or build(target)
+                request = getattr(response, "next_request", None)
+                if request is None:
+                    request = build(target)
+                else:
+                    await request.aread()  # as if built: logins sign the body, and a copy is known by it
             finally:
                 await let_go(response)
 

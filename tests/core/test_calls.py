@@ -750,6 +750,15 @@ def test_a_refused_call_whose_login_fails_is_the_servers_word_and_no_ping_tries_
     assert not of(actions, Post)
 
 
+def test_so_it_is_where_the_login_could_not_be_reached_and_was_tried_again() -> None:
+    driver = Driver(GuardPolicy(max_attempts=1)).opened()
+    call = driver.call()
+    assert of(call.cut("ReadError", written=False, refused=401), Post)
+    (answer,) = delivered(call.cut("ReadError", written=False, refused=401))
+    assert answer["error"]["data"]["by"] == "server"
+    assert answer["error"]["data"]["reason"] == "HTTP 401, then ReadError"
+
+
 def test_a_request_that_was_written_is_in_doubt_whatever_ended_it(driver: Driver) -> None:
     assert in_doubt(driver.call().cut("no login", written=True, lasts=True))
 

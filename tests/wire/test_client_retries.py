@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any, Literal
 
 import anyio
@@ -158,7 +159,49 @@ async def test_a_refused_call_whose_token_cannot_be_had_has_not_run() -> None:
     client = httpx.AsyncClient(auth=TokenLater(fails=True))
     async with through(client, mcp, GuardPolicy(max_attempts=1)) as (_, host):
         answer = await host.call()
-    assert (answer.code, answer.data["by"]) == (CODE_NOT_EXECUTED, "wire")
+    assert (answer.code, answer.data["http_status"]) == (CODE_NOT_EXECUTED, 401)
+
+
+class Mounted(Cutting):
+    """It is at `/mcp/`, as Starlette has it."""
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        if request.target.startswith("/mcp/"):
+            await super().__call__(request, reply)
+        else:
+            await reply.status(307, location="/mcp/")
+
+
+class Renewing(httpx.Auth):
+    """Signs the body, and asks for a token once it is refused."""
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        request.headers["x-signature"] = sha256(request.content).hexdigest()
+        response = yield request
+        if response.status_code == 401:
+            yield httpx.Request("POST", request.url.join("/token"), content=b"grant")
+
+
+class Forgetful(Locked):
+    """Gives no token: what asks for one is cut."""
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        if request.target == "/token":
+            await reply.end(How.RST)
+        else:
+            await super().__call__(request, reply)
+
+
+class ForgetfulMounted(Forgetful, Mounted):
+    pass
+
+
+@pytest.mark.parametrize("mcp", [Forgetful, ForgetfulMounted])
+async def test_a_refused_call_whose_token_is_lost_on_its_way_has_not_run(mcp: Callable[..., Cutting]) -> None:
+    client = httpx.AsyncClient(auth=Renewing())
+    async with through(client, mcp(cuts=0), GuardPolicy(max_attempts=1)) as (_, host):
+        answer = await host.call()
+    assert (answer.code, answer.data["reason"]) == (CODE_NOT_EXECUTED, "HTTP 401, then ReadError")
 
 
 class NoLogin(Exception):
@@ -388,8 +431,6 @@ async def test_nor_does_a_refusal_say_anything_of_what_was_sent_before(transport
 class Copying(httpx.Auth):
     """Signs, in the URL, a copy of what it is given; and may look at what that has come to."""
 
-    requires_request_body = True
-
     def __init__(self, then: Exception | None = None) -> None:
         self.then = then
 
@@ -427,16 +468,6 @@ async def test_a_call_whose_answer_a_hook_fails_over_runs_once_and_is_in_doubt(
     async with through(client, mcp) as (_, host):
         assert (await host.call()).doubt is not None
     assert len(mcp.ran) == 1
-
-
-class Mounted(Cutting):
-    """It is at `/mcp/`, as Starlette has it."""
-
-    async def __call__(self, request: Request, reply: Reply) -> None:
-        if request.target.startswith("/mcp/"):
-            await super().__call__(request, reply)
-        else:
-            await reply.status(307, location="/mcp/")
 
 
 AUDIT = "http://audit.example"
