@@ -158,3 +158,15 @@ def test_a_call_without_side_effects_is_never_in_doubt_for_others(row: StoredCal
     ledger = restored(evolve(row, may_have_side_effects=False, named=False))
     assert keys(ledger, row.arguments_digest, 500) == []
     assert not ledger.names
+
+
+@pytest.mark.parametrize("by_consent", [True, False])
+def test_only_what_repeats_a_call_by_consent_stands_back_for_what_that_has_come_to(by_consent: bool) -> None:
+    ledger = SharedLedger()
+    call, other = (Call(n, None, "tools/call", "charge", {}, "order-17", True, 1, first_wire_id=n) for n in (1, 2))
+    before = Named("order-17", b"d")
+    other.stood_for = before if by_consent else None
+    ledger.name("order-17", Named("order-17", b"d", other))
+    known = Named("order-17", b"d", None, Outcome.RECOVERED, {"result": {}})
+    ledger.settled(call, known)
+    assert other.stood_for is (known if by_consent else None)
