@@ -169,7 +169,7 @@ class Endpoint:
         if not self.tells_when_begun:
             begun()
         for hop in range(_MAX_REDIRECTS + 1):
-            seen.request = request
+            seen.goes_as(request)
             with unlogged() if url is not None or self._logs else nullcontext():
                 response = await self._send(request, seen)
             self._see_version(response)

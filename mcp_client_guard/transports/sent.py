@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
+from .body import watch_body
 from .pool import ERRORS, keep_alive
 
 DEEPEST_CAUSE = 8
@@ -73,6 +74,8 @@ class Sent:
     """What the client's login lets go of is seen (`let_go`)."""
     request: Any = None
     """What was let go last, in the client's own class: this request, or what a login has made of it."""
+    _is_read: bool = False
+    """The body of that was read, by whoever."""
     _stood: bool = False
     """What `any` was before the last sending."""
     _is_out: bool = False
@@ -100,6 +103,8 @@ class Sent:
             return True
         if self.is_ours or self.unsendable is not None or (self.is_watched and not self._is_out):
             return False
+        if self._is_read:
+            return True
         # To some transports any loss may be one of connecting (httpx-aiohttp: ConnectTimeout).
         return can_have_written(error) or self._is_of_another(error) or not _could_not_connect(error)
 
@@ -116,9 +121,18 @@ class Sent:
             return False
         return self._status in (None, response.status_code)
 
+    def goes_as(self, request: Any) -> None:
+        """This is what is to go out."""
+        self.request, self._is_read = request, False
+        if not self.is_ours:
+            watch_body(request, self._read)
+
+    def _read(self) -> None:
+        self._is_read = True
+
     def let_go(self, request: Any) -> None:
         """The login lets it go out, or what may be a copy of it."""
-        self.request = request
+        self.goes_as(request)
         self._overtaken.append(self._answer)
         self._stands, self._is_out = self._stands or self._is_out, True
         self._answer = self.refused = None
@@ -131,7 +145,7 @@ class Sent:
     def _see(self, status: int) -> None:
         """An auth flow goes on from a refusal by which nothing has run."""
         if status in _UNAUTHORIZED:
-            self.refused, self._is_out = status, False
+            self.refused, self._is_out, self._is_read = status, False, False
 
     def redirected(self) -> None:
         """What a redirect answered has not run."""

@@ -50,6 +50,23 @@ async def test_calls_resumes_and_the_standalone_stream_work(playing: Playing) ->
     assert server.sent("DELETE")
 
 
+class UntoldElsewhere(httpx2.AsyncHTTPTransport):
+    """Tells nothing of what it sends, and tries another server, which is down."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.extensions.pop("trace", None)
+        try:
+            return await super().handle_async_request(request)
+        except httpx2.ReadError:
+            raise httpx2.ConnectError("down") from ConnectionRefusedError()
+
+
+async def test_that_no_connection_was_made_is_not_believed_once_the_body_was_read(playing: Playing) -> None:
+    async with httpx2.AsyncClient(transport=UntoldElsewhere()) as client:
+        async with playing(Streams(steps(How.RST)), http_client=client) as (_, host):
+            assert (await host.call()).doubt is not None
+
+
 @pytest.mark.parametrize("how", [How.RST, How.FIN])
 async def test_its_errors_are_known_for_what_they_are(
     playing: Playing, how: How, caplog: pytest.LogCaptureFixture
