@@ -111,7 +111,7 @@ class Exchange:
         is_of_network = is_stream_error(error) and getattr(error, "response", None) is None
         if not is_of_network:
             name = type(error).__name__
-            logger.warning("unexpected %s while talking to the server\n%s", name, _frames_of(error))
+            logger.warning("unexpected %s while talking to the server\n%s", name, _frames_of(error).rstrip())
         written = self.begun and sent.can_have_left(error)
         why = sent.unsendable or _why_lost(error)
         if not written:
