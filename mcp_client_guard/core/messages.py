@@ -41,6 +41,12 @@ def is_message(body: JSON) -> bool:
     return isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
 
 
+def tells_of_success(message: JSON) -> bool:
+    """Whether this answer is a result, and none of a tool that has failed."""
+    result = message.get("result")
+    return isinstance(result, dict) and not result.get("isError")
+
+
 def _without_nulls(message: JSON) -> JSON:
     """Some serialisers write out what is not there, and the SDK takes that; all of ours looks at what is there."""
     if None not in message.values():

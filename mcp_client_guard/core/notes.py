@@ -27,6 +27,8 @@ _HAS_NO_TURN = (None, "notifications/cancelled")
 _MAY_COME_TWICE = ("response", "notifications/initialized")
 """What a server may be told again. An answer, which it waits for, names the request that it answers; and without
 the other a strict one refuses everything for ever."""
+_NO_SESSION = -1
+"""The incarnation of none."""
 
 
 @frozen
@@ -63,7 +65,7 @@ class Notes(Closing):
         """In the host's place: it was asked in the session that this stream is to open, which no message of the
         host's can name yet."""
         note = self._new_stream(self.calls.ledger.new_wire_id(), StreamKind.NOTE, "response")
-        note.incarnation += 1  # what becomes of it says nothing of the present session
+        note.incarnation = _NO_SESSION  # what becomes of it says nothing of any that is ours
         note.message = {"jsonrpc": "2.0", "id": request_id, "result": {}}
         note.headers = session_headers(opener.offered_session_id, None)
         self._post_again(note, NO_DELAY)

@@ -114,7 +114,7 @@ class Outcomes(ABC):
 
     def _name(self, call: Call) -> None:
         for name in self.shared.names_of(call):
-            self.shared.name(name, Named(call.call_key, call.digest, call))
+            self.shared.name(name, Named(call.call_key, call.digest, call, number=call.first_wire_id))
 
     # Settling.
 
@@ -246,7 +246,7 @@ class Outcomes(ABC):
             owed = 0 if outcome is Outcome.INPUT_REQUIRED else unheard + self._left_by(call)
             self._latch(call, outcome, reason, answer if owed else None, owed)
         told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
-        known = Named(call.call_key, call.digest, None, outcome, answer, told)
+        known = Named(call.call_key, call.digest, None, outcome, answer, told, call.first_wire_id)
         self.shared.goes_on(call, known)
         self.shared.settled(call, known)
 
@@ -278,7 +278,7 @@ class Outcomes(ABC):
             told = self._doubt_of(call, reason)
             from_round = None if call.continues is None else call.continues.key
             doubt = Doubt(call.call_key, told, self.clock.now, call.named, unheard, from_round, max(1, owed))
-            self.shared.doubt(call.digest, doubt)
+            self.shared.doubt(call.digest, doubt, beside=self.shared.has_newer_doubt(call))
 
     @abstractmethod
     def _forget(self, call: Call) -> None:

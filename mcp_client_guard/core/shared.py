@@ -14,8 +14,9 @@ from attrs import define, evolve, field, frozen
 from .answers import CallInDoubt
 from .heritage import PROCESS_DIED
 from .ledger import Call
+from .messages import tells_of_success
 from .model import JSON, Generation, Outcome, Told
-from .rounds import Round
+from .rounds import Round, asks_for_input
 from .stored import StoredCall
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ class Named:
     outcome: Outcome | None = None
     answer: JSON | None = field(default=None, repr=False)
     told: CallInDoubt | None = None
+    number: int = 0
+    """Wire ID of its first sending; 0 where that may have been in an earlier process."""
+
+    @property
+    def has_succeeded(self) -> bool:
+        return self.answer is not None and tells_of_success(self.answer) and not asks_for_input(self.answer)
 
 
 @frozen(eq=False)
@@ -132,10 +139,11 @@ class SharedLedger:
             self.consent(call.consent)
         call.consent = None
 
-    def doubt(self, digest: bytes, doubt: Doubt) -> None:
-        """From now on a call with this tool and these arguments is a repeat of this one."""
+    def doubt(self, digest: bytes, doubt: Doubt, *, beside: bool = False) -> None:
+        """From now on a call with this tool and these arguments is a repeat of this one; of this one, too, where
+        another of its name is in doubt `beside` it."""
         known = self._doubts.pop(digest, ())
-        others = tuple(d for d in known if d.call_key != doubt.call_key)
+        others = tuple(d for d in known if d.call_key != doubt.call_key or (beside and d.answer is None))
         if doubt.answer is not None:
             owed = sum(d.owed for d in known if d.call_key == doubt.call_key and d.answer is not None)
             doubt = evolve(doubt, owed=doubt.owed + owed)
@@ -204,8 +212,10 @@ class SharedLedger:
                 known = told if unknown or not_kept else None
                 found = Named(call.call_key, call.arguments_digest, None, call.outcome, call.answer, known)
                 ran_not = call.never_left or call.outcome is Outcome.NOT_EXECUTED
-                # A name stands for the last that ran, or may have.
-                if call.named and not (ran_not and call.call_key in self.names):
+                before = self.names.get(call.call_key)
+                # A name stands for the last that ran, or may have; unless the one before alone has succeeded.
+                stays = before is not None and (ran_not or (before.has_succeeded and not found.has_succeeded))
+                if call.named and not stays:
                     self.name(call.call_key, found)
                 if call.also_named is not None:
                     self._links[call.call_key] = call.also_named
@@ -296,13 +306,25 @@ class SharedLedger:
             if repeat is None or repeat.first_wire_id == call.first_wire_id:
                 continue
             before = repeat.newest.stood_for
-            if before is not None and before.call_key == call.call_key:
+            if before is not None and before.call_key == call.call_key and _is_of(before, call):
                 repeat.newest.stood_for = known
         for name in self.names_of(call):
-            self.name(name, known)
+            self.name(name, self._of_both(name, call, known))
         if known.told is not None:
             for key in (call.call_key, *self.names_of(call)):
                 self.consents.pop(key, None)  # what was given before was to no doubt, or to the last one
+
+    def _of_both(self, name: str, call: Call, known: Named) -> Named:
+        """What a name stands for that two calls have had: the newer one, unless the other alone has succeeded."""
+        other, before = self.names.get(name), call.stood_for
+        if other is not None and other is not before and not _is_of(other, call):
+            return known if known.has_succeeded and not other.has_succeeded else other
+        return before if before is not None and before.has_succeeded and not known.has_succeeded else known
+
+    def has_newer_doubt(self, call: Call) -> bool:
+        """Whether a later call of the same name is in doubt."""
+        newer = self.names.get(call.call_key) if call.named else None
+        return newer is not None and newer.told is not None and not _is_of(newer, call)
 
     def names_of(self, call: Call) -> tuple[str, ...]:
         """All that the host may call this call by."""
@@ -324,6 +346,10 @@ class SharedLedger:
             oldest = next((key for key, known in self.names.items() if known.call is None), None)
             if oldest is not None:
                 self._links.pop(self.names.pop(oldest).call_key, None)
+
+
+def _is_of(named: Named, call: Call) -> bool:
+    return named.number in (0, call.first_wire_id)
 
 
 def _is_unheard(call: StoredCall) -> bool:

@@ -15,7 +15,6 @@ from .classify import (
     code_of,
     ends_legacy,
     is_modern,
-    is_said_in_session,
     is_suspect_answer,
     knows_no_session,
     rule_on,
@@ -202,7 +201,7 @@ class Suspecting(Detecting):
             if was_gone:
                 self._strand(suspect)
             else:
-                self._believe(suspect, lives=means_nothing)
+                self._believe(suspect)
         if self._suspects:
             self.probe()
 
@@ -211,8 +210,8 @@ class Suspecting(Detecting):
         if self.session.state is _S.LIVE:
             self._last_word = refusal if self._may_look() else None
             self._last_word_of = self.session.incarnation
-            lives = answered if refusal is None else is_said_in_session(refusal.status, refusal.body)
-            self._suspects = self._alike(lives=lives)
+            # No refusal shows it, whatever its words: new servers have such, and gateways.
+            self._suspects = self._alike(lives=answered and refusal is None)
             reasons = [suspect.reason for suspect in self._suspects]
             drew, self._drew = self._drew, None
             self._drew_alike = drew is not None and self._last_word is not None and self._last_word.is_like(drew)

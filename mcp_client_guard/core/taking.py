@@ -14,6 +14,7 @@ from .classify import Ran, code_of
 from .inputs import MessageSubmitted
 from .ledger import Call, Own
 from .listening import ACKNOWLEDGED, is_listen
+from .messages import tells_of_success
 from .meta import subscription_of, with_subscription
 from .model import JSON, Outcome
 from .modern import offers_itself, server_info_of, version_of
@@ -243,7 +244,7 @@ class Taking(TakeOver):
         has not done.
         """
         newest = call.newest
-        if newest is call or not _tells_of_success(message) or newest.outcome not in _UNANSWERED:
+        if newest is call or not tells_of_success(message) or newest.outcome not in _UNANSWERED:
             what = "the answer to another sending of a call that was sent again"
             self.out.append(Report(OrphanDropped(stream.name, what)))
             return
@@ -363,11 +364,6 @@ class Taking(TakeOver):
             self.out.append(Report(NotificationLost(method, "the session is lost")))
             return None
         return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)
-
-
-def _tells_of_success(message: JSON) -> bool:
-    result = message.get("result")
-    return isinstance(result, dict) and not result.get("isError")
 
 
 def _is_further(call: Call, progress: Any) -> bool:

@@ -159,6 +159,24 @@ def test_what_becomes_of_that_answer_says_nothing_of_the_session_that_is_only_su
     assert driver.sent("initialize").is_open
 
 
+@pytest.mark.parametrize("status", [202, 404])
+@pytest.mark.parametrize("overtaken", [True, False])
+def test_nor_once_that_session_is_open_or_another(overtaken: bool, status: int) -> None:
+    driver = Driver()
+    opening = initializes(driver)
+    pong = driver.peer(pinged(opening).stream)
+    if overtaken:
+        opening = initializes(driver)
+        opening.accept(session_id="another")
+    opening.event("e1", opening.result(RESULT))
+    driver.peer(of(driver.notify("notifications/initialized"), Post)[0].stream).accept(status=202, events=False)
+    if status == 404:
+        actions = pong.refuse(404, session_id="offered")
+    else:
+        actions = pong.accept(status=202, events=False, session_id="offered")
+    assert not reports(actions, SessionLost)
+
+
 def test_nothing_else_may_be_asked_before_the_answer(driver: Driver) -> None:
     opening = initializes(driver)
     opening.accept(session_id="offered")

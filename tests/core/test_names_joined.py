@@ -252,6 +252,45 @@ def test_the_late_answer_is_that_of_the_name_though_a_repeat_by_consent_did_not_
     assert results(later.named("order-17").actions) == [CHARGED]
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize("first_fails", [True, False])
+def test_of_two_calls_under_one_name_the_one_that_succeeded_counts_and_a_doubt_stays_for_the_rest(
+    process: Process, one: Connection, first_fails: bool, restarted: bool
+) -> None:
+    first = one.named("order-17")
+    one.elapse(TimerKind.DEADLINE, first.stream)
+    process.shared.consent("order-17")
+    one.named("order-17").cut()
+    first.answer({**CHARGED, "isError": first_fails})
+    later = restarted_as(process) if restarted else one
+    for _ in range(2):
+        again = later.named("order-17")
+        assert not is_sent(again)
+        assert is_doubted(again) is first_fails
+        assert is_doubted(later.call()), "it may have been the second that is asked for"
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_what_fails_by_consent_takes_no_receipt_from_the_name(
+    process: Process, one: Connection, repeated: tuple[Peer, Peer], restarted: bool
+) -> None:
+    first, repeat = repeated
+    first.answer(CHARGED)
+    repeat.answer_error(-32603)
+    later = restarted_as(process) if restarted else one
+    assert results(later.named("order-17").actions) == [CHARGED]
+
+
+def test_while_a_repeat_by_consent_is_under_way_its_name_joins_it_though_the_first_has_failed(
+    one: Connection, repeated: tuple[Peer, Peer]
+) -> None:
+    first, repeat = repeated
+    first.answer({**CHARGED, "isError": True})
+    again = one.named("order-17")
+    assert not is_sent(again)
+    assert results(repeat.answer(CHARGED)) == [CHARGED, CHARGED]
+
+
 def test_a_repeat_by_consent_that_waits_gets_the_late_answer_of_the_first(
     process: Process, one: Connection
 ) -> None:

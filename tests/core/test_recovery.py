@@ -342,7 +342,7 @@ def test_an_error_after_any_sign_of_life_is_the_answer_of_a_call_that_ran(sign: 
     assert len(posted(driver.log, "tools/call")) == 1
 
 
-@pytest.mark.parametrize("ping", ["cut", "alike", "busy"])
+@pytest.mark.parametrize("ping", ["cut", "alike", "busy", "a new server's", "an upgraded server's", "a gateway's"])
 @pytest.mark.parametrize("taken", [True, False])
 @pytest.mark.parametrize("drew", [-32000, -32001, 500, 408])
 def test_what_a_gateway_says_that_lost_its_server_is_no_answer_while_nobody_says_that_the_session_lives(
@@ -360,9 +360,27 @@ def test_what_a_gateway_says_that_lost_its_server_is_no_answer_while_nobody_says
         actions = driver.sent("ping").cut()
     elif ping == "busy":
         actions = driver.sent("ping").refuse(503)
+    elif ping == "a new server's":
+        actions = driver.sent("ping").refuse(404, driver.sent("ping").error(-32603))
+    elif ping == "an upgraded server's":
+        actions = driver.sent("ping").refuse(400, driver.sent("ping").error(-32602))
+    elif ping == "a gateway's":
+        actions = driver.sent("ping").refuse(429, {"error": {"code": 429}})
     else:
         refused_as(driver.sent("ping"), drew)
         actions = driver.sent("initialize").refuse(503)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert not posted(driver.call().actions, "tools/call"), "its repeat"
+
+
+def test_a_new_session_that_refuses_the_ping_as_the_old_one_did_does_not_show_that_the_old_one_lives(
+    driver: Driver,
+) -> None:
+    driver.call().answer_error(-32000)
+    driver.sent("ping").answer_error(-32000)
+    driver.sent("initialize").answer({}, session_id="session-two")
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    actions = driver.sent("ping").answer_error(-32000)
     assert outcomes(actions) == [Outcome.IN_DOUBT]
     assert not posted(driver.call().actions, "tools/call"), "its repeat"
 
