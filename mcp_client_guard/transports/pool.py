@@ -196,11 +196,16 @@ class PoolClient:
         return self._pools[-1]
 
     async def _over(self, pool: _Pool, request: PooledRequest) -> None:
-        """The first pool stays; what another has kept open may be needed by nobody for long."""
+        """A further pool goes once it is empty and the first has room: what it keeps open may be needed by nobody for
+        long. Not sooner, or a crowd that just fills the first would have a connection made for each request."""
         pool.under_way.discard(request)
-        if not pool.under_way and pool in self._pools[1:]:
-            self._pools.remove(pool)
-            await pool.core.aclose()
+        if len(self._pools[0].under_way) > _IN_ONE_POOL // 2:
+            return
+        empty = [further for further in self._pools[1:] if not further.under_way]
+        for further in empty:
+            self._pools.remove(further)
+        for further in empty:
+            await further.core.aclose()
 
     async def __aenter__(self) -> Self:
         return self

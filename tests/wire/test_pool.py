@@ -267,7 +267,7 @@ async def test_a_pace_that_the_caller_has_chosen_is_kept_to() -> None:
 CROWD = 50
 
 
-async def crowd(client: pool.PoolClient, url: str) -> list[int]:
+async def crowd(client: pool.PoolClient, url: str, size: int = CROWD) -> list[int]:
     """The statuses that so many requests at once draw; 0 for one that could not be sent."""
     statuses: list[int] = []
 
@@ -280,7 +280,7 @@ async def crowd(client: pool.PoolClient, url: str) -> list[int]:
             statuses.append(0)
 
     async with anyio.create_task_group() as tasks:
-        for _ in range(CROWD):
+        for _ in range(size):
             tasks.start_soon(ask)
     return statuses
 
@@ -297,6 +297,26 @@ async def test_what_only_a_crowd_needed_is_closed_after_it() -> None:
             assert await crowd(client, server.url) == [202] * CROWD
             assert server.connections == CROWD
             await server.until(lambda: server.open_connections <= 20)
+
+
+async def test_beside_a_crowd_that_fills_a_pool_connections_are_kept() -> None:
+    waiting = anyio.Event()
+
+    async def answer(request: Request, reply: Reply) -> None:
+        if len(server.requests) <= 20:
+            await waiting.wait()
+        await reply.status(202)
+
+    async with FakeServer(answer) as server, pool.PoolClient({}) as client:
+        with anyio.fail_after(LIMIT):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(crowd, client, server.url, 20)
+                await server.until(lambda: len(server.requests) == 20)
+                for _ in range(10):
+                    assert await crowd(client, server.url, 1) == [202]
+                opened = server.connections
+                waiting.set()
+    assert opened < 30, "one or, where it takes its time, some more"
 
 
 async def test_a_crowd_that_is_refused_leaves_nothing_behind() -> None:
