@@ -88,6 +88,10 @@ class Disowning(Upgrading):
                 self.out.append(Report(Resumed(stream.name, broken(_WHY))))
             self._report_loss(stream, _WHY)
         self.calls.lose_session(_WHY)  # before its request: what becomes of that is decided in the next session
-        if stream.call is not None and self._streams.get(stream.number) is stream:
+        if self._streams.get(stream.number) is not stream:
+            return True
+        if stream.call is not None:
             self._give_up(stream, _WHY)
+        else:  # the host is opening another session by itself
+            self._finish(stream)
         return True

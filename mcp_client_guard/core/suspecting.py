@@ -260,6 +260,7 @@ class Suspecting(Detecting):
             return
         call.troubled = call.suspected = False
         if suspect.ran is Ran.MAYBE and call.may_have_side_effects and not lives:
+            self.streams.abandon_call(call.wire_id)
             self.in_doubt(call, suspect.reason, again=may_wait)
             return
         messages = messages_of(refusal.body) if refusal.status == 200 else ()
