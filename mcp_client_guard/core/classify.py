@@ -104,10 +104,12 @@ _WITHOUT_SESSIONS_ONLY = frozenset({400, 404, 405, 406, 410, 422, 426})
 
 
 def code_of(body: Any) -> int | None:
-    """The JSON-RPC error code in a parsed body."""
+    """The JSON-RPC error code in a parsed body. Where that does not say what it is, a positive one is a REST
+    gateway's, whose errors have codes, too."""
     error = body.get("error") if isinstance(body, dict) else None
     code = error.get("code") if isinstance(error, dict) else None
-    return code if isinstance(code, int) else None
+    is_rpc_s = isinstance(code, int) and (code <= 0 or body.get("jsonrpc") == "2.0")
+    return code if is_rpc_s else None
 
 
 def is_modern(body: Any) -> bool:

@@ -81,18 +81,18 @@ class Outcomes(ABC):
         )
 
     def _digest_of(self, call: Call) -> bytes:
-        """The key in an argument does not tell two calls apart: models make one up for each attempt."""
         return arguments_digest(call.params, self._key_argument(call))
 
     def _key_argument(self, call: Call) -> str | None:
-        return self.policy.call_key_argument_of(call.tool) if call.method == "tools/call" else None
+        """Where our key goes in; not in the place of one of the host's, by which that knows the call."""
+        name = self.policy.call_key_argument_of(call.tool) if call.method == "tools/call" else None
+        own = argument_of(call.params, name) if name is not None else None
+        return None if isinstance(own, str) and own.strip() else name
 
     def _put(self, call: Call, delay: Delay = NO_DELAY) -> None:
         """Order the POST of a request whose row is written."""
         headers = call.sent.headers if call.sent is not None else {}
         argument = self._key_argument(call)
-        if argument is not None and argument_of(call.params, argument) is not None:
-            argument = None  # the host has a key of its own for it
         if argument is not None and call.stateless:
             headers = with_argument(headers, call.listed, argument, call.call_key)
         message = to_wire(call.message, call, argument)

@@ -154,7 +154,7 @@ class GuardPolicy:
     """Tools (globs) whose server runs a call key at most once: they may be sent again with the same key."""
     call_key_argument: Mapping[str, str] = field(factory=dict, validator=_argument_by_tool)
     """Copy the call key into this argument of these tools (globs), for servers that de-duplicate by one. One that
-    the host has put there is left as it is; either way calls that differ in it alone are equal ones."""
+    the host has put there is left as it is, and tells two calls apart: keep it from models, which make one up."""
     is_session_lost: Callable[[int, Any], bool] | None = field(default=None, validator=_predicate)
     """For odd servers: given HTTP status and parsed body, whether that says that the session is gone. Asked of
     refusals, of errors with status 200, and of what is no answer; never of a result. What is no JSON is None.

@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from .answers import CallInDoubt
 from .heritage import PROCESS_DIED
-from .ledger import Call
+from .ledger import Call, Own
 from .messages import tells_of_success
 from .model import JSON, Generation, Outcome, Told
 from .rounds import Round, asks_for_input
@@ -310,7 +310,7 @@ class SharedLedger:
                 repeat.newest.stood_for = known
         for name in self.names_of(call):
             self.name(name, self._of_both(name, call, known))
-        if known.told is not None:
+        if known.told is not None and call.own is not Own.HEIR:
             for key in (call.call_key, *self.names_of(call)):
                 self.consents.pop(key, None)  # what was given before was to no doubt, or to the last one
 

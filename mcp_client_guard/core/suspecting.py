@@ -120,15 +120,18 @@ class Suspecting(Detecting):
             self.in_doubt(call, reason)
 
     def _may_have_died(self, call: Call, ruling: Ruling) -> bool:
-        """Its session is known to be gone, and this may be the word of a gateway that has lost the server then."""
+        """This may be the word of a gateway that has lost the server, and no ping can say that it has not."""
         is_host_s = call.own in (None, Own.HOOK)
-        return is_host_s and call.may_have_side_effects and ruling.ran_if_gone is Ran.MAYBE and self.is_over(call)
+        may_have_run = call.may_have_side_effects and ruling.ran_if_gone is Ran.MAYBE
+        in_question = self._suspicion is not None or self.session.state is not _S.LIVE or self.is_over(call)
+        return is_host_s and may_have_run and in_question
 
     def _may_suspect(self, call: Call, refusal: Refusal, ruling: Ruling) -> bool:
         """Not where a new session has made no difference, nor where the request was taken: it is an answer. But a
         gateway that has taken it may lose its server."""
         drew_it_before = call.refusal is not None and call.refusal.is_like(refusal)
-        said_of_running = ruling.ran_if_gone is Ran.MAYBE and is_suspect_answer(refusal.body)
+        is_word = refusal.status >= 400 or is_suspect_answer(refusal.body)
+        said_of_running = ruling.ran_if_gone is Ran.MAYBE and is_word
         was_read = call.was_taken and not said_of_running
         if call.own not in (None, Own.HOOK, Own.HEIR) or was_read or drew_it_before:
             return False

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 IDLE_CONNECTION_SECONDS = 2.0
 """uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
 
+_FURTHER_IDLE = 1
+"""Kept in a further pool, which nobody may use for long: connections expire only when a request looks at them."""
 _IN_ONE_POOL = 20
 """Requests at once, and idle connections kept, as httpx does. A pool goes through all its connections for each
 request, which many requests at once would pay for with their square: the others are in further pools."""
@@ -48,11 +50,11 @@ _DEFAULTS = {
 }
 
 
-def _new_pool() -> httpcore.AsyncConnectionPool:
+def _new_pool(idle: int = _FURTHER_IDLE) -> httpcore.AsyncConnectionPool:
     return httpcore.AsyncConnectionPool(
         ssl_context=tls(),
         max_connections=None,
-        max_keepalive_connections=_IN_ONE_POOL,
+        max_keepalive_connections=idle,
         keepalive_expiry=IDLE_CONNECTION_SECONDS,
         network_backend=_Network(),
     )
@@ -129,7 +131,7 @@ class PoolClient:
 
     headers: Mapping[str, str] = field(repr=False)
     _common: dict[bytes, bytes] = field(init=False, repr=False)
-    _pools: list[_Pool] = field(factory=lambda: [_Pool()], init=False)
+    _pools: list[_Pool] = field(factory=lambda: [_Pool(_new_pool(_IN_ONE_POOL))], init=False)
     _cookies: httpx.Cookies = field(factory=httpx.Cookies, init=False, repr=False)
     _known: tuple[httpx.URL, httpcore.URL] | None = field(default=None, init=False)
     """The last URL in both classes."""
@@ -196,8 +198,8 @@ class PoolClient:
         return self._pools[-1]
 
     async def _over(self, pool: _Pool, request: PooledRequest) -> None:
-        """A further pool goes once it is empty and the first has room: what it keeps open may be needed by nobody for
-        long. Not sooner, or a crowd that just fills the first would have a connection made for each request."""
+        """A further pool goes once it is empty and the first has room: nobody may need what it keeps open. Not
+        sooner, or beside a crowd that just fills the first a connection would be made for each request."""
         pool.under_way.discard(request)
         if len(self._pools[0].under_way) > _IN_ONE_POOL // 2:
             return

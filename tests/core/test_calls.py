@@ -368,6 +368,8 @@ def test_what_a_server_says_in_json_rpc_is_an_answer_whatever_its_status() -> No
     actions = driver.call().refuse(504, {"error": {"code": -32603, "message": "upstream"}})
     assert outcomes(actions) == [Outcome.COMPLETED]
     assert error_of(actions)["code"] == -32603
+    actions = driver.call().refuse(504, {"error": {"code": 504, "message": "upstream"}})
+    assert outcomes(actions) == [Outcome.IN_DOUBT], "a REST gateway's"
 
 
 @pytest.mark.parametrize("status", [302, 307, 400, 401, 404, 413, 429, 500, 502, 503])
@@ -888,21 +890,24 @@ def test_the_call_key_is_copied_into_an_argument_where_the_user_says_so(argument
     assert call.order.message["params"]["arguments"] == {**(arguments or {}), "idempotency_key": "key-2"}
 
 
-@pytest.mark.parametrize(("of_the_host", "sent"), [("order-17", "order-17"), ("", ""), (None, "key-2")])
-def test_a_key_that_the_host_has_put_there_is_left_to_it(of_the_host: str | None, sent: str) -> None:
-    """The server knows the host's earlier attempts by it."""
+@pytest.mark.parametrize("of_the_host", ["order-17", "", " ", None, 0])
+def test_a_key_that_the_host_has_put_there_is_left_to_it(of_the_host: Any) -> None:
+    """The server knows the host's earlier attempts by it. A blank is none."""
+    sent = of_the_host if of_the_host == "order-17" else "key-2"
     driver = Driver(GuardPolicy(call_key_argument={"charge": "key"})).opened()
     call = driver.call(key=of_the_host)
     assert isinstance(call.order, Post)
     assert call.order.message["params"]["arguments"] == {"key": sent}
 
 
-def test_a_repeat_with_another_key_in_that_argument_is_a_repeat() -> None:
-    """Models make one up for each attempt."""
+def test_another_key_of_the_host_s_is_another_call_and_a_blank_is_none() -> None:
+    """`order-18` is not `order-17`, however alike they are."""
     driver = Driver(GuardPolicy(call_key_argument={"charge": "key"})).opened()
-    driver.call(key="k-1", cents=5).cut()
-    assert not of(driver.call(key="k-2", cents=5).actions, Post)
-    assert of(driver.call(key="k-1", cents=6).actions, Post)
+    driver.call(key="order-17").cut()
+    assert not of(driver.call(key="order-17").actions, Post)
+    assert of(driver.call(key="order-18").actions, Post)
+    driver.call(key="").cut()
+    assert not of(driver.call(key=None).actions, Post)
 
 
 def test_equal_calls_that_wait_for_the_host_s_own_session_both_go_out() -> None:

@@ -17,7 +17,7 @@ MAY_RUN_STILL = {408, 416, 418, 420, 427, 429, 430, 499}
 
 
 def body_with(code: int | None) -> Any:
-    return None if code is None else {"error": {"code": code, "message": "no"}}
+    return None if code is None else {"jsonrpc": "2.0", "error": {"code": code, "message": "no"}}
 
 
 @pytest.mark.parametrize("session_sent", [True, False])
@@ -82,7 +82,9 @@ def test_a_predicate_that_raises_says_no() -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({"error": {"code": 7}}, 7),
+        ({"jsonrpc": "2.0", "error": {"code": 7}}, 7),
+        ({"error": {"code": -32601}}, -32601),
+        ({"error": {"code": 504}}, None),
         ({"error": {"code": "7"}}, None),
         ({"error": "x"}, None),
         ({}, None),

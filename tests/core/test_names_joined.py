@@ -415,3 +415,14 @@ def test_consent_to_what_is_not_in_doubt_lets_no_later_repeat_through(
     process.shared.consent("order-17")
     call.cut()
     assert is_doubted(one.named("order-17"))
+
+
+def test_consent_to_a_dead_process_s_call_holds_before_its_session_is_proven_too(
+    process: Process, one: Connection
+) -> None:
+    one.named("order-17")
+    dead = process.killed()
+    later = dead.connect()
+    dead.shared.consent("order-17")
+    prove(later)
+    assert is_sent(later.named("order-17"))

@@ -385,6 +385,25 @@ def test_a_new_session_that_refuses_the_ping_as_the_old_one_did_does_not_show_th
     assert not posted(driver.call().actions, "tools/call"), "its repeat"
 
 
+def test_progress_does_not_make_an_answer_of_what_a_gateway_says_after_it() -> None:
+    driver = Driver().opened(standalone=True)
+    call = driver.call()
+    driver.standalone.event(None, call.progress(1))
+    call.refuse(500)
+    assert outcomes(driver.sent("ping").cut()) == [Outcome.IN_DOUBT]
+
+
+@pytest.mark.parametrize("drew", [-32000, 500])
+def test_while_another_session_is_opened_on_suspicion_nothing_shows_that_the_old_one_lives(
+    driver: Driver, drew: int
+) -> None:
+    suspected, call = driver.call("a"), driver.call("b")
+    suspected.refuse(401)
+    driver.sent("ping").refuse(401)
+    assert driver.sent("initialize").is_open
+    assert outcomes(refused_as(call, drew)) == [Outcome.IN_DOUBT]
+
+
 def refused_as(peer: Peer, drew: int) -> list[Action]:
     return peer.answer_error(drew) if drew < 0 else peer.refuse(drew)
 
