@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 IDLE_CONNECTION_SECONDS = 2.0
 """uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
 
-_FURTHER_IDLE = 1
-"""Kept in a further pool, which nobody may use for long: connections expire only when a request looks at them."""
+_FURTHER_IDLE = 5
+"""Connections of a further pool, above which one that is idle is closed: they expire only when a request comes."""
 _IN_ONE_POOL = 20
 """Requests at once, and idle connections kept, as httpx does. A pool goes through all its connections for each
 request, which many requests at once would pay for with their square: the others are in further pools."""
