@@ -138,14 +138,13 @@ class Sent:
         self._answer = self.refused = None
 
     def came_back(self, response: Any) -> None:
-        """What the login had let go of has drawn this."""
-        self._answer = response
-        self._see(response.status_code)
+        """What the login had let go of has drawn this. It goes on from a refusal by which nothing has run.
 
-    def _see(self, status: int) -> None:
-        """An auth flow goes on from a refusal by which nothing has run."""
-        if status in _UNAUTHORIZED:
-            self.refused, self._is_out, self._is_read = status, False, False
+        A refusal that is traced is not that: the transport may have sent a copy since.
+        """
+        self._answer = response
+        if response.status_code in _UNAUTHORIZED:
+            self.refused, self._is_out, self._is_read = response.status_code, False, False
 
     def redirected(self) -> None:
         """What a redirect answered has not run."""
@@ -169,7 +168,6 @@ class Sent:
             with suppress(Exception):  # a transport that tells it in another form
                 self._status = next(part for part in info["return_value"] if isinstance(part, int))
                 self.any = self._stood or self._status not in _UNAUTHORIZED
-                self._see(self._status)
 
     def _begin(self, info: Any) -> None:
         if self.is_post and self._unanswered:

@@ -323,15 +323,58 @@ async def test_a_call_whose_token_cannot_be_asked_for_has_not_run() -> None:
     assert mcp.ran == []
 
 
-async def test_a_hook_that_fails_over_a_refusal_of_the_call_puts_it_in_no_doubt() -> None:
+async def test_a_hook_that_fails_over_a_refusal_of_the_call_puts_it_in_doubt() -> None:
+    """It may have sent a copy with another token before."""
+
     async def hook(response: httpx.Response) -> None:
         if response.status_code == 401:
             raise NoLogin
 
     mcp = Locked(cuts=0)
     async with through(httpx.AsyncClient(event_hooks={"response": [hook]}), mcp) as (_, host):
-        assert (await host.call()).data["http_status"] == 401
-    assert mcp.ran == []
+        assert (await host.call()).doubt is not None
+
+
+class Renews(httpx.AsyncHTTPTransport):
+    """Once a request is refused, it sends a copy with another token."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await super().handle_async_request(request)
+        if response.status_code not in (401, 403):
+            return response
+        await response.aclose()
+        headers = {**request.headers, "authorization": "token"}
+        copy = httpx.Request(request.method, request.url, headers=headers, content=request.content)
+        return await super().handle_async_request(copy)
+
+
+class Refusing(Locked):
+    def __init__(self, cuts: int, status: int) -> None:
+        super().__init__(cuts)
+        self.status = status
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        if request.headers.get("authorization"):
+            await super().call(request, reply)
+        else:
+            await reply.status(self.status)
+
+
+@pytest.mark.parametrize("auth", [None, httpx.Auth()], ids=["no login", "a login"])
+@pytest.mark.parametrize("cuts", [0, 9])
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_says_nothing_of_what_a_transport_has_sent_since(
+    status: int, cuts: int, auth: httpx.Auth | None
+) -> None:
+    async def hook(response: httpx.Response) -> None:
+        if response.status_code == 200 and b"tools/call" in response.request.content:
+            raise NoLogin
+
+    mcp = Refusing(cuts, status)
+    client = httpx.AsyncClient(transport=Renews(), auth=auth, event_hooks={"response": [hook]})
+    async with through(client, mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
 
 
 async def test_a_login_is_seen_at_work_under_a_send_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
