@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from .sent import Sent
+from .sent import Sent, owner_of
 
 
 def login_watched(client: Any, request: Any, sent: Sent) -> dict[str, Any]:
@@ -16,22 +16,14 @@ def login_watched(client: Any, request: Any, sent: Sent) -> dict[str, Any]:
 
     Nothing, if that `send` is not httpx's or httpx2's own: it may have no room for it, and send what it likes.
     """
-    family = _family_of(client)
-    if family is None:
+    owner = owner_of(client, "send")
+    if owner is None:
         return {}
-    sent.is_watched = True
+    sent.is_watched, sent.transport_for = True, client._transport_for_url
     if client.auth is None:
         sent.let_go(request)
         return {}
-    return {"auth": _kind(family)(client.auth, sent)}
-
-
-def _family_of(client: Any) -> str | None:
-    """Whose class has its `send`: what was put into that class (to measure, say) takes all that went before."""
-    if "send" in getattr(client, "__dict__", ()):
-        return None
-    names = [kind.__module__.partition(".")[0] for kind in type(client).__mro__ if "send" in vars(kind)]
-    return names[0] if names and names[0] in ("httpx", "httpx2") else None
+    return {"auth": _kind(owner.__module__.partition(".")[0])(client.auth, sent)}
 
 
 @cache

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +10,6 @@ from typing import Any
 
 from attrs import define, field
 
-from .body import watch_body
 from .pool import ERRORS, keep_alive
 
 DEEPEST_CAUSE = 8
@@ -20,22 +17,8 @@ _MOST_WORDS = 200
 _UNAUTHORIZED = frozenset({401, 403})
 _UNSENDABLE = re.compile(rb"[\0\n\r\v\f]|^[ \t]|[ \t]$")
 _NOT_WRITTEN = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
-_NO_CONNECTION = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
-
-
-def can_have_written(error: BaseException) -> bool:
-    """False only where it is certain that no byte of the request left: connecting failed, or the pool was full."""
-    return type(error).__name__ not in _NOT_WRITTEN
-
-
-def _could_not_connect(error: BaseException | None) -> bool:
-    """Whether it comes of an error that says so whoever raises it: the system's, or httpcore's own."""
-    for _ in range(DEEPEST_CAUSE):
-        is_core_s = type(error).__module__.partition(".")[0] in ("httpcore", "httpcore2")
-        if isinstance(error, _NO_CONNECTION) or (is_core_s and type(error).__name__ in _NOT_WRITTEN):
-            return True
-        error = getattr(error, "__cause__", None)
-    return False
+_STEPS_TO_CONNECT = ("connect_tcp", "connect_unix_socket", "setup_socks5_connection", "start_tls")
+_FAILED_TO_CONNECT = tuple(f"{step}.failed" for step in _STEPS_TO_CONNECT)
 
 
 def why_lost(error: BaseException) -> str:
@@ -44,7 +27,7 @@ def why_lost(error: BaseException) -> str:
     Only httpcore's own words, and only before anything was sent: others may repeat what is secret.
     """
     name, inner = type(error).__name__, error if isinstance(error, ERRORS) else error.__cause__
-    words = str(inner) if isinstance(inner, ERRORS) and not can_have_written(error) else ""
+    words = str(inner) if isinstance(inner, ERRORS) and name in _NOT_WRITTEN else ""
     return f"{name}: {words[:_MOST_WORDS]}" if words else name
 
 
@@ -72,10 +55,12 @@ class Sent:
     begun: Callable[[], None] = lambda: None
     is_watched: bool = False
     """What the client's login lets go of is seen (`let_go`)."""
+    transport_for: Callable[[Any], Any] | None = None
+    """Which of the client's transports takes a URL, where nobody else has a hand in what is sent."""
     request: Any = None
     """What was let go last, in the client's own class: this request, or what a login has made of it."""
-    _is_read: bool = False
-    """The body of that was read, by whoever."""
+    _failed: BaseException | None = None
+    """What making a connection for that ended in, as traced, and nothing was begun since."""
     _stood: bool = False
     """What `any` was before the last sending."""
     _is_out: bool = False
@@ -97,23 +82,30 @@ class Sent:
         """Whether a byte of the request can have left that nobody has refused, now that it ended in this error.
 
         That nothing was traced proves nothing: auth flows send copies, hooks replace the extensions, and some
-        transports tell nothing. Then it is a matter of the error, if that is of this request.
+        transports tell nothing. Nor is what a transport of the caller's own traces all that it has sent.
         """
         if self.any or self._stands:
             return True
         if self.is_ours or self.unsendable is not None or (self.is_watched and not self._is_out):
             return False
-        if self._is_read:
-            return True
-        # To some transports any loss may be one of connecting (httpx-aiohttp: ConnectTimeout).
-        return can_have_written(error) or self._is_of_another(error) or not _could_not_connect(error)
+        return not (self._is_by_httpx() and self._is_of_connecting(error))
 
-    def _is_of_another(self, error: BaseException) -> bool:
-        """A hook or an auth flow has requests and errors of its own; what cannot be told is one of those."""
-        if isinstance(error, _client_errors()):
-            with suppress(Exception):  # one that was not raised by a transport has no request
-                return error.request is not self.request  # type: ignore[attr-defined]
-        return True
+    def _is_by_httpx(self) -> bool:
+        if self.transport_for is None:
+            return False
+        owner = owner_of(self.transport_for(self.request.url), "handle_async_request")
+        return owner is not None and owner.__name__ == "AsyncHTTPTransport"
+
+    def _is_of_connecting(self, error: BaseException) -> bool:
+        """Hooks and auth flows have requests and errors of their own: this is that by which connecting failed."""
+        cause = error.__cause__
+        if cause is not None and cause is self._failed:
+            return True
+        if type(cause).__name__ == "ProxyError":
+            return self._is_tunnel
+        is_this = getattr(error, "_request", None) is self.request
+        is_traced = self.request.extensions.get("trace") == self.trace  # a full pool itself is not
+        return type(cause).__name__ == "PoolTimeout" and is_this and is_traced
 
     def is_last_word(self, response: Any) -> bool:
         """Whether this answer says of every sending of the request what became of it."""
@@ -123,12 +115,7 @@ class Sent:
 
     def goes_as(self, request: Any) -> None:
         """This is what is to go out."""
-        self.request, self._is_read = request, False
-        if not self.is_ours:
-            watch_body(request, self._read)
-
-    def _read(self) -> None:
-        self._is_read = True
+        self.request, self._failed, self._is_tunnel, self.unsendable = request, None, False, None
 
     def let_go(self, request: Any) -> None:
         """The login lets it go out, or what may be a copy of it."""
@@ -144,7 +131,7 @@ class Sent:
         """
         self._answer = response
         if response.status_code in _UNAUTHORIZED:
-            self.refused, self._is_out, self._is_read = response.status_code, False, False
+            self.refused, self._is_out = response.status_code, False
 
     def redirected(self) -> None:
         """What a redirect answered has not run."""
@@ -153,6 +140,8 @@ class Sent:
     async def trace(self, name: str, info: Any) -> None:
         if name.endswith("connect_tcp.complete"):
             keep_alive(_part(info, "return_value"))
+        elif name.endswith(_FAILED_TO_CONNECT):
+            self._failed = _part(info, "exception")
         elif name.endswith("send_request_headers.started"):
             self._is_tunnel = _opens_tunnel(info)
             if not self._is_tunnel:
@@ -162,7 +151,8 @@ class Sent:
         elif name.endswith("send_request_headers.failed"):
             if type(_part(info, "exception")).__name__ == "LocalProtocolError":  # raised before a byte is written
                 self.any, self._unanswered = self._stood, False
-                self.unsendable = _why_unsendable(self._fields)
+                if self.is_ours or self._is_by_httpx():
+                    self.unsendable = _why_unsendable(self._fields)
         elif name.endswith("receive_response_headers.complete"):
             self._unanswered = False
             with suppress(Exception):  # a transport that tells it in another form
@@ -175,7 +165,7 @@ class Sent:
         if self.is_ours:
             self.begun()
         self._stood, self._unanswered, self.any = self.any, True, True
-        self.refused = self.unsendable = self._status = None
+        self.refused = self.unsendable = self._status = self._failed = None
         self._fields = getattr(_part(info, "request"), "headers", ())
 
 
@@ -194,6 +184,18 @@ def _opens_tunnel(info: Any) -> bool:
 
 def _part(info: Any, name: str) -> Any:
     return info.get(name) if isinstance(info, dict) else None
+
+
+def owner_of(thing: Any, method: str) -> type | None:
+    """The class of httpx's or httpx2's that has this method; None, if it is anybody else's.
+
+    What was put into that class (to measure, say) takes all that went before.
+    """
+    if method in getattr(thing, "__dict__", ()):
+        return None
+    owners = [kind for kind in type(thing).__mro__ if method in vars(kind)]
+    is_theirs = owners and owners[0].__module__.partition(".")[0] in ("httpx", "httpx2")
+    return owners[0] if is_theirs else None
 
 
 def is_stream_error(error: BaseException) -> bool:

@@ -143,20 +143,124 @@ async def test_a_call_whose_answer_has_begun_was_read_whatever_ends_it(transport
     assert len(mcp.ran) == 1
 
 
-async def test_a_connection_that_is_refused_is_tried_again_whoever_says_so() -> None:
-    class Refused(Untraced):
-        tried = 0
+class Signs(httpx.AsyncHTTPTransport):
+    """Sends a copy of the body that it has signed, and tells an audit log, which is down, what was answered."""
 
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            self.tried += b"tools/call" in request.content
-            if self.tried == 1:
-                self.tried += 1
-                raise httpx.ConnectTimeout("no") from ConnectionRefusedError()
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        body = await request.aread()
+        headers = {**request.headers, "x-signature": sha256(body).hexdigest()}
+        copy = httpx.Request(request.method, request.url, headers=headers, content=body)
+        response = await super().handle_async_request(copy)
+        if b"tools/call" in body:
+            async with httpx.AsyncClient() as audit:
+                await audit.post(f"{NOWHERE}/audit", content=b"charged")
+        return response
+
+
+class FallsBack(httpx.AsyncHTTPTransport):
+    """Sends what it is given in a way that tells nothing, and, that failing, in httpx's, which is refused."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        trace = request.extensions.pop("trace")
+        try:
+            return await super().handle_async_request(request)
+        except httpx.ReadError:
+            request.url, request.extensions["trace"] = httpx.URL(NOWHERE), trace
             return await super().handle_async_request(request)
 
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(("transport", "cuts"), [(Signs, 0), (FallsBack, 9)])
+async def test_a_transport_of_the_callers_is_not_believed_that_no_connection_was_made(
+    transport: Callable[[], Any], cuts: int
+) -> None:
+    mcp = Cutting(cuts)
+    async with through(httpx.AsyncClient(transport=transport()), mcp) as (_, host):
+        assert (await host.call()).doubt is not None
+    assert len(mcp.ran) == 1
+
+
+def led_astray(lead: Callable[[httpx.Request], None], **options: Any) -> httpx.AsyncClient:
+    """A client whose first call goes elsewhere."""
+    calls: list[httpx.Request] = []
+
+    async def hook(request: httpx.Request) -> None:
+        if b"tools/call" in request.content:
+            calls.append(request)
+            if len(calls) == 1:
+                lead(request)
+
+    return httpx.AsyncClient(event_hooks={"request": [hook]}, **options)
+
+
+def to_nowhere(request: httpx.Request) -> None:
+    request.url = httpx.URL(NOWHERE)
+
+
+def to_no_tls(request: httpx.Request) -> None:
+    request.url = request.url.copy_with(scheme="https")
+    request.extensions["timeout"] = {"connect": 0.1}
+
+
+def to_a_proxy(request: httpx.Request) -> None:
+    request.url = httpx.URL("https://behind-a-proxy.example/mcp")
+
+
+@pytest.mark.parametrize("lead", [to_nowhere, to_no_tls])
+async def test_a_call_for_which_httpx_can_make_no_connection_is_sent_again(
+    lead: Callable[[httpx.Request], None],
+) -> None:
     mcp = Cutting(cuts=0)
-    async with through(httpx.AsyncClient(transport=Refused()), mcp) as (_, host):
+    async with through(led_astray(lead), mcp) as (_, host):
         assert await host.call() == Answer("charged 1")
+
+
+class Proxy(Cutting):
+    """Makes no tunnels."""
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        await (reply.status(403) if request.method == "CONNECT" else super().__call__(request, reply))
+
+
+async def test_nor_is_one_in_doubt_that_a_proxy_makes_no_tunnel_for() -> None:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Proxy(cuts=0)) as server:
+            proxy = httpx.AsyncHTTPTransport(proxy=f"http://127.0.0.1:{server.port}")
+            async with led_astray(to_a_proxy, mounts={"https://": proxy}) as client:
+                async with connected(Guard(server.url, http_client=client)) as host:
+                    assert await host.call() == Answer("charged 1")
+
+
+async def test_nor_one_that_finds_the_pool_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller has its only connection wait for something else. Its transport is measured, and still httpx's."""
+    entered, released = anyio.Event(), anyio.Event()
+    send = httpx.AsyncHTTPTransport.handle_async_request
+
+    async def measured(self: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+        try:
+            return await send(self, request)
+        except httpx.PoolTimeout:
+            released.set()
+            raise
+
+    async def slow(request: Request, reply: Reply) -> None:
+        entered.set()
+        await released.wait()
+        await reply.status(204)
+
+    def in_a_hurry(request: httpx.Request) -> None:
+        request.extensions["timeout"] = {"pool": 0.01}
+
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", measured)
+    client = led_astray(in_a_hurry, limits=httpx.Limits(max_connections=1))
+    async with FakeServer(slow) as other, through(client, Cutting(cuts=0)) as (_, host):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.get, other.url)
+            await entered.wait()
+            assert await host.call() == Answer("charged 1")
+    assert released.is_set()
 
 
 async def test_an_auth_flow_sends_a_request_again_that_was_refused() -> None:
@@ -428,6 +532,7 @@ class Persistent(httpx.Auth):
             request.headers["authorization"] = "token"
             url = request.url.join(self.to)
             copy = httpx.Request(request.method, url, headers=request.headers, content=request.content)
+            request.url = url
             yield copy if self.copies else request
             if self.error is not None:
                 raise self.error
@@ -457,10 +562,11 @@ async def test_nor_of_the_copy_that_a_hook_fails_over() -> None:
     assert len(mcp.ran) == 1
 
 
-async def test_a_copy_for_which_no_connection_can_be_made_has_not_run() -> None:
-    mcp, auth = Locked(cuts=0), Persistent(copies=True, to="http://127.0.0.1:1/")
+@pytest.mark.parametrize("copies", [True, False])
+async def test_that_no_connection_was_made_is_believed_of_what_tells_of_it_and_so_of_no_copy(copies: bool) -> None:
+    mcp, auth = Locked(cuts=0), Persistent(copies=copies, to=NOWHERE)
     async with through(httpx.AsyncClient(auth=auth), mcp, GuardPolicy(max_attempts=1)) as (_, host):
-        assert (await host.call()).code == CODE_NOT_EXECUTED
+        assert ((await host.call()).doubt is not None) == copies
 
 
 class Twice(httpx.Auth):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -61,10 +62,39 @@ class UntoldElsewhere(httpx2.AsyncHTTPTransport):
             raise httpx2.ConnectError("down") from ConnectionRefusedError()
 
 
-async def test_that_no_connection_was_made_is_not_believed_once_the_body_was_read(playing: Playing) -> None:
-    async with httpx2.AsyncClient(transport=UntoldElsewhere()) as client:
+class Signs(httpx2.AsyncHTTPTransport):
+    """Sends a copy, and another one elsewhere where that fails."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        copy = httpx2.Request(request.method, request.url, headers=request.headers, content=request.content)
+        try:
+            return await super().handle_async_request(copy)
+        except httpx2.ReadError:
+            copy.url = httpx2.URL("http://127.0.0.1:1")
+            return await super().handle_async_request(copy)
+
+
+@pytest.mark.parametrize("transport", [UntoldElsewhere, Signs])
+async def test_a_transport_of_the_callers_is_not_believed_that_no_connection_was_made(
+    playing: Playing, transport: Callable[[], Any]
+) -> None:
+    async with httpx2.AsyncClient(transport=transport()) as client:
         async with playing(Streams(steps(How.RST)), http_client=client) as (_, host):
             assert (await host.call()).doubt is not None
+
+
+async def test_a_call_for_which_it_can_make_no_connection_is_sent_again(playing: Playing) -> None:
+    tried: list[str] = []
+
+    async def hook(request: httpx2.Request) -> None:
+        if b"tools/call" in request.content:
+            tried.append(request.method)
+            if len(tried) == 1:
+                request.url = httpx2.URL("http://127.0.0.1:1")
+
+    async with httpx2.AsyncClient(event_hooks={"request": [hook]}) as client:
+        async with playing(Streams(events(answer())), http_client=client) as (_, host):
+            assert await host.call() == Answer("done")
 
 
 @pytest.mark.parametrize("how", [How.RST, How.FIN])
