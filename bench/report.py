@@ -58,6 +58,7 @@ def rows(major: int, generation: str) -> list[Row]:
         Row("resume", "beyond_retry_ms", "ms beyond retry"),
         Row("resume", "asked_beyond_retry_ms", "ms of it until asked"),
         Row("resume", "served_ms", "ms of it from there"),
+        Row("resume, 50 ms away", "round_trips", "round trips of it"),
         Row("500 calls at once", "total_ms", "ms"),
         Row("500 calls at once", "cpu_ms", "ms CPU"),
     ]

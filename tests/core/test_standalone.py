@@ -139,6 +139,18 @@ def test_a_session_id_of_another_session_ends_the_stream_and_the_session(driver:
     assert not reports(actions, Resumed)
 
 
+def test_one_that_answers_under_another_session_id_while_the_host_opens_a_session_is_over(
+    driver: Driver, stream: Peer
+) -> None:
+    stream.event("s1", note("a"))
+    stream.cut()
+    driver.request("initialize", {"protocolVersion": "2025-11-25"})
+    actions = stream.accept(session_id="session-two")
+    assert reports(actions, Discontinuity)
+    assert not stream.is_open
+    assert delivered(stream.event("s2", note("b"))) == []
+
+
 def test_a_lost_session_closes_it(driver: Driver, stream: Peer) -> None:
     driver.call().refuse(404)
     assert not stream.is_open
