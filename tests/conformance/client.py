@@ -75,6 +75,12 @@ def text_of(result: Any) -> str:
     return " ".join(item.text for item in result.content)
 
 
+async def let_the_standalone_stream_open(host: Any) -> None:
+    """By some round trips; under load one was not enough."""
+    for _ in range(20):
+        await host.list_tools()
+
+
 @scenario("initialize")
 async def initialize(host: Any) -> None:
     await host.list_tools()
@@ -88,16 +94,15 @@ async def tools_call(host: Any) -> None:
 
 @scenario("sse-retry")
 async def sse_retry(host: Any) -> None:
-    # The round trips before the call let the standalone stream open first: the server hands the pending
-    # response to whichever GET comes next. Under load one was not enough.
-    for _ in range(10):
-        await host.list_tools()
+    # The server hands the pending response to whichever GET comes next.
+    await let_the_standalone_stream_open(host)
     assert "Reconnection" in text_of(await host.call_tool("test_reconnection", {}))
 
 
 @scenario("elicitation-sep1034-client-defaults")
 async def elicitation(host: Any) -> None:
-    await host.list_tools()
+    # The server asks on the standalone stream, and drops what it asks before that is open.
+    await let_the_standalone_stream_open(host)
     text_of(await host.call_tool("test_client_elicitation_defaults", {}))
 
 
