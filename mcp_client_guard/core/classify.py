@@ -205,7 +205,7 @@ def is_suspect_answer(message: Any) -> bool:
 
 
 def is_said_in_session(status: int, body: Any) -> bool:
-    """Whether only a server that has the session refuses a request so: no proxy, and none that has lost it."""
+    """Whether a refusal sounds as that of a server which has the session: likely, and no proof that it does."""
     return status < 500 and code_of(body) is not None and not is_suspect_answer(body)
 
 

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 
 from .classify import code_of
 from .inputs import MessageSubmitted
-from .model import DIGEST_SIZE, JSON, Outcome
+from .model import DIGEST_SIZE, JSON, Outcome, number_of
 from .rounds import NEVER, Round
 
 if TYPE_CHECKING:
@@ -338,12 +338,6 @@ def arguments_digest(params: JSON, but: str | None = None) -> bytes:
     arguments = params.get("arguments") or {}
     if but is not None and isinstance(arguments, dict):
         arguments = {name: value for name, value in arguments.items() if name != but}
-    what = loads(dumps([params.get("name"), arguments]), parse_float=_number)
+    what = loads(dumps([params.get("name"), arguments]), parse_float=number_of)
     text = dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
-
-
-def _number(text: str) -> float:
-    """A whole one in its one form."""
-    value = float(text)
-    return int(value) if value.is_integer() else value

@@ -58,15 +58,15 @@ def digest_of(data: bytes) -> bytes:
     that keep JSON as values write numbers, and members that are not there, in their own way.
     """
     try:
-        value = loads(data, parse_float=_number)
+        value = loads(data, parse_float=number_of)
         data = dumps(_stated(value), sort_keys=True, separators=(",", ":")).encode()
     except (ValueError, RecursionError):
         pass
     return blake2b(data, digest_size=DIGEST_SIZE).digest()
 
 
-def _number(text: str) -> float:
-    """1.0 is 1."""
+def number_of(text: str) -> float:
+    """A whole one in its one form: 1.0 is 1."""
     value = float(text)
     return int(value) if value.is_integer() else value
 

@@ -242,12 +242,13 @@ def repeated(request: pytest.FixtureRequest, process: Process, one: Connection) 
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-def test_the_late_answer_is_that_of_the_name_though_a_repeat_by_consent_did_not_run(
-    process: Process, one: Connection, repeated: tuple[Peer, Peer], restarted: bool
+@pytest.mark.parametrize("repeat_fails", [True, False])
+def test_the_late_answer_is_that_of_the_name_where_a_repeat_by_consent_did_not_run_or_failed(
+    process: Process, one: Connection, repeated: tuple[Peer, Peer], repeat_fails: bool, restarted: bool
 ) -> None:
     first, repeat = repeated
     first.answer(CHARGED)
-    repeat.refuse(413)
+    repeat.answer_error(-32603) if repeat_fails else repeat.refuse(413)
     later = restarted_as(process) if restarted else one
     assert results(later.named("order-17").actions) == [CHARGED]
 
@@ -268,17 +269,6 @@ def test_of_two_calls_under_one_name_the_one_that_succeeded_counts_and_a_doubt_s
         assert not is_sent(again)
         assert is_doubted(again) is first_fails
         assert is_doubted(later.call()), "it may have been the second that is asked for"
-
-
-@pytest.mark.parametrize("restarted", [True, False])
-def test_what_fails_by_consent_takes_no_receipt_from_the_name(
-    process: Process, one: Connection, repeated: tuple[Peer, Peer], restarted: bool
-) -> None:
-    first, repeat = repeated
-    first.answer(CHARGED)
-    repeat.answer_error(-32603)
-    later = restarted_as(process) if restarted else one
-    assert results(later.named("order-17").actions) == [CHARGED]
 
 
 def test_while_a_repeat_by_consent_is_under_way_its_name_joins_it_though_the_first_has_failed(
