@@ -67,9 +67,9 @@ class Claim(Protocol):
 class Store(Protocol):
     """Keeps ledgers and cursors of many connection keys. Bound to no event loop until first used.
 
-    May have `unfinished(key)`: of `calls(key)` those without an outcome, those with an open task, those of which
-    somebody is still to be told, and the newest of each session that is no `ping`. It spares a Guard that knows
-    the others the reading of them.
+    May have `unfinished(key)`: of `calls(key)` those without an outcome, those with an open task, the earlier
+    sendings of both, those of which somebody is still to be told, and the newest of each session that is no
+    `ping`. It spares a Guard that knows the others the reading of them.
     """
 
     async def claim(self, key: str, *, origin: str, principal: str | None) -> Claim:

@@ -282,7 +282,8 @@ class Ledger:
         calls = list(self.calls.values())
         newest = {(call.slot, call.sent.incarnation): call for call in calls if call.sent.method != "ping"}
         last = {id(call) for call in newest.values()}
-        return [call for call in calls if not call.finished or call.told is not Told.CALLER or id(call) in last]
+        keys = {call.sent.call_key for call in calls if not call.finished}
+        return [c for c in calls if c.sent.call_key in keys or c.told is not Told.CALLER or id(c) in last]
 
     def stored_sessions(self) -> list[StoredSession]:
         sent_at: dict[tuple[int, int], float] = {}

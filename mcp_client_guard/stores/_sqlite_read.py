@@ -25,8 +25,10 @@ def read_calls(db: sqlite3.Connection, key: str | None) -> list[StoredCall]:
 def read_unfinished(db: sqlite3.Connection, key: str) -> list[StoredCall]:
     """Those that are left to be seen to, and the newest of each session. Raises as `read_calls` does."""
     newest = "SELECT max(id) FROM call WHERE key = ? AND method <> 'ping' GROUP BY slot, incarnation"
-    where = f" WHERE key = ? AND (outcome IS NULL OR task_open OR untold OR id IN ({newest}))"
-    return [_call_from_row(row) for row in _rows_of(db, CALL_COLUMNS, "call", "id", where, (key, key))]
+    is_open = "(outcome IS NULL OR task_open)"
+    open_keys = f"SELECT call_key FROM call WHERE key = ? AND {is_open}"
+    where = f" WHERE key = ? AND (untold OR call_key IN ({open_keys}) OR id IN ({newest}))"
+    return [_call_from_row(row) for row in _rows_of(db, CALL_COLUMNS, "call", "id", where, (key, key, key))]
 
 
 def read_sessions(db: sqlite3.Connection, key: str | None) -> list[StoredSession]:

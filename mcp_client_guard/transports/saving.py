@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import anyio
 from attrs import define, evolve, field, frozen
@@ -122,7 +122,10 @@ class Saving:
         """Write all that wait, and wait for what others are writing: then the store can be read."""
         before = set(self._under_way)
         await self.group()
-        while before & self._under_way:
+        await self._over(before)
+
+    async def _over(self, writes: Collection[int]) -> None:
+        while self._under_way.intersection(writes):
             self._ended = self._ended or anyio.Event()
             await self._ended.wait()
 
@@ -145,11 +148,14 @@ class Saving:
         is not sent without it, nor what is written with it.
         """
         del self._ordered[batch.serial]
+        before = self._under_way.difference(self._ordered, {batch.serial})
         wanted = dict(sorted({**self._take(), **batch.own}.items()))
         try:
             if wanted:
                 await self.claim.write(self.slot, list(wanted.values()), durable=durable)
                 self._is_told = False
+            if durable:  # they may have taken some of what is to be on disk
+                await self._over(before)
         except BaseException as error:
             if is_theirs(error):
                 # What is written with a call's row, the end of its sending before, stands or falls with it.

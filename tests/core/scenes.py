@@ -85,8 +85,9 @@ class Disk:
     def unfinished(self) -> list[StoredCall]:
         """As `Store.unfinished`: what a Guard reads that knows the other rows."""
         newest = {(c.slot, c.incarnation): c for c in self.calls.values() if c.method != "ping"}.values()
-        untold = [c for c in self.calls.values() if c.told is not Told.CALLER]
-        return [c for c in self.calls.values() if c in (*self.open_calls, *untold, *newest)]
+        left = [c for c in self.calls.values() if c.told is not Told.CALLER]
+        keys = [c.call_key for c in self.open_calls]
+        return [c for c in self.calls.values() if c.call_key in keys or c in (*left, *newest)]
 
     @property
     def open_calls(self) -> list[StoredCall]:

@@ -242,6 +242,18 @@ async def test_of_what_is_finished_only_the_newest_row_of_each_session_is_left(s
     await other.release()
 
 
+async def test_of_a_call_that_is_unfinished_every_sending_is_left(store: Store) -> None:
+    claim = await claimed(store)
+    again = evolve(sent(2), call_key=sent(1).call_key)
+    await claim.write(1, [sent(1), CallSettled(1, 1, Outcome.RESENT, "sent again"), again, sent(3), settled(3)])
+    left = await store.unfinished("orders")  # type: ignore[attr-defined]
+    assert [row.wire_id for row in left] == [1, 2, 3]
+    await claim.write(1, [settled(2)])
+    left = await store.unfinished("orders")  # type: ignore[attr-defined]
+    assert [row.wire_id for row in left] == [3]
+    await claim.release()
+
+
 async def test_what_was_found_is_remembered_of_the_endpoint(store: Store) -> None:
     async def found(origin: str, *records: Any) -> Generation | None:
         claim = await store.claim("orders", origin=origin, principal=None)

@@ -61,6 +61,29 @@ async def test_who_reads_the_store_next_waits_for_what_another_task_is_writing()
     assert seen == [[AnswerDrained(1, 7)]]
 
 
+async def test_who_waits_for_the_disk_waits_for_what_another_task_has_taken_of_it() -> None:
+    """The timer's group has taken the outcome before which the call's cancel must not leave."""
+    claim: Any = SlowClaim()
+    saving = Saving(claim, 1, Timers(lambda _: None), lambda _: None)
+    seen: list[list[Record]] = []
+
+    async def cancel(*batches: Any) -> None:
+        for batch in batches:
+            await saving.rows(batch)
+            seen.append(list(claim.written))
+
+    async with anyio.create_task_group() as tasks:
+        saving.behind([settled(7)])
+        first, second = saving.order([Save((), durable=True)]), saving.order([Save((), durable=True)])
+        tasks.start_soon(saving.group)
+        await claim.begun.wait()
+        tasks.start_soon(cancel, second, first)
+        await anyio.wait_all_tasks_blocked()
+        assert not seen
+        claim.may_end.set()
+    assert seen == [[settled(7)], [settled(7)]]
+
+
 async def test_with_nothing_under_way_nobody_waits() -> None:
     claim: Any = SlowClaim()
     await Saving(claim, 1, Timers(lambda _: None), lambda _: None).all()
