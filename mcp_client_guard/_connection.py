@@ -46,17 +46,6 @@ def block_of(wire_id: int) -> int:
     return (wire_id - 1) // _WIRE_IDS_EACH
 
 
-def has_ended(loop: Any) -> bool:
-    """Of an event loop's token: whether nothing can run on it any more."""
-    native = loop.native_token
-    post = native.call_soon_threadsafe if hasattr(native, "call_soon_threadsafe") else native.run_sync_soon
-    try:
-        post(lambda: None)
-    except RuntimeError:  # asyncio's of a closed loop; trio's RunFinishedError is one, too
-        return True
-    return False
-
-
 _numbers = count(1)
 """Name the connections of this process. Not `id()`, which may be that of an earlier one that others still name."""
 
@@ -106,8 +95,8 @@ class Connection:
         if guard._client is not None and http.is_closed(guard._client):
             raise GuardError("the http_client of this Guard is closed: make a Guard with one that is open")
         try:
-            claim = await guard._own(self)
-            self._stack.push_async_callback(guard._disown, self)
+            claim = await guard._ownership.own(self)
+            self._stack.push_async_callback(guard._ownership.disown, self)
             client: Any = guard._client
             if client is None:
                 own = http.default_client(guard.url, guard._headers)
@@ -119,7 +108,7 @@ class Connection:
         except BaseException:
             with anyio.CancelScope(shield=True):
                 try:
-                    await guard._disown(self)
+                    await guard._ownership.disown(self)
                 finally:
                     await self._stack.aclose()
             raise
@@ -132,7 +121,7 @@ class Connection:
         self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks)
         inbox = Inbox(guard.policy.max_event_size)
         block = secrets.randbelow(_WIRE_ID_RANGE)
-        guard._blocks.append(block)
+        guard._ownership.blocks.append(block)
         limit = None if guard._client is None else http.connection_limit(guard._client, guard.url)
         machine = self._machine = Machine(
             guard.policy,
@@ -143,7 +132,7 @@ class Connection:
             spare=0 if limit is None else _spare(limit),
             opens_standalone=limit is None or limit >= 3,  # a call and a notification need the other two
             ends_session=guard._terminate,
-            shared=guard._shared,
+            shared=guard._ownership.shared,
             name=self._number,
             upgrades=guard._upgrade_url is not None,
             has_hook=guard._reconcile is not None,
@@ -214,7 +203,7 @@ class Connection:
     def _elsewhere(self, order: Ask | StopAsking | Reply | Forward) -> None:
         match order:
             case Forward():
-                for other in self._guard._connections:
+                for other in self._guard._ownership.connections:
                     if other._number == order.machine and other._shell is not None:
                         other._shell.feed(Forwarded(order.message, order.by_guard))
             case _:
@@ -257,8 +246,8 @@ class Connection:
         async def send(item: Any) -> None:
             message, headers = codec.decode(item)
             name = call_keys_here.get().get(salt) if message.get("method") == "tools/call" else None
-            if guard._listed and "id" in message:
-                tasks.start_soon(guard._mark_listed)
+            if guard._ownership.listed and "id" in message:
+                tasks.start_soon(guard._ownership.mark_listed)
             call_key = name or str(uuid.uuid4())
             shell.submit(message, headers, call_key, named=name is not None, resumes=codec.resumes(item))
 

@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field
 
+from ._loops import Post, has_ended, post_to_this_loop
 from ._theirs import is_theirs
 from .core import report
 from .core.actions import LONG_WAIT
@@ -32,6 +33,12 @@ class Listener:
 
     _events: deque[Event] = field(factory=deque, init=False)
     _arrived: anyio.Event | None = field(default=None, init=False)
+    _loop: Post = field(factory=post_to_this_loop, init=False)
+
+    @property
+    def is_gone(self) -> bool:
+        """It is far behind, and cannot come back: its event loop has ended."""
+        return len(self._events) >= _KEPT_EVENTS and has_ended(self._loop)
 
     def put(self, event: Event) -> None:
         _keep(self._events, event, "a listener of guard.events()")

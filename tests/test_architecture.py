@@ -77,14 +77,16 @@ MAY_KNOW = {
     "core": {"core"},
     "_errors": set[str](),
     "_theirs": set[str](),
-    "stores": {"stores", "core.model", "core.stored", "_errors"},
+    "_loops": set[str](),
+    "stores": {"stores", "core.model", "core.stored", "_errors", "_loops"},
     "transports": {"transports", "core", "stores", "_errors", "_theirs"},
     "_messages": {"core", "_errors"},
-    "_events": {"core", "_theirs"},
+    "_events": {"core", "_loops", "_theirs"},
     "_reconcile": {"core", "_errors", "_theirs"},
-    # `_guard` by name only: a connection is one of its guard's.
+    # `_guard` by name only: a connection is one of its guard's, and so is the ownership of its key.
     "_connection": {"core", "stores", "transports", "_errors", "_events", "_guard", "_messages", "_reconcile"},
     "_arguments": {"core.policy", "transports.http", "transports.websocket"},
+    "_ownership": {"core", "stores", "transports", "_connection", "_errors", "_guard", "_loops"},
     "_guard": {
         "core",
         "stores",
@@ -94,6 +96,7 @@ MAY_KNOW = {
         "_errors",
         "_events",
         "_messages",
+        "_ownership",
         "_reconcile",
     },
     "__init__": {"core", "stores", "_connection", "_errors", "_events", "_guard", "_reconcile"},

@@ -73,7 +73,7 @@ class Store(Protocol):
     """
 
     async def claim(self, key: str, *, origin: str, principal: str | None) -> Claim:
-        """Become the one owner of `key`.
+        """Become the one owner of `key`. An owner whose event loop has ended is none: nobody can release it.
 
         Raises:
             StoreInUse: a live owner holds the key, in this or another process. Raised at once.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from mcp_client_guard._errors import StoreError
+from mcp_client_guard._loops import post_to_this_loop
 from mcp_client_guard.core.model import CallSent, Generation, Record
 from mcp_client_guard.stores import _sqlite_rows as rows
 from mcp_client_guard.stores._keep import Keep
@@ -18,6 +19,7 @@ class Ownership:
     """The right to write under one key, while it lasts. Changed by the thread only."""
 
     def __init__(self, owner: rows.Owner, limits: Keep, lock: FileLock) -> None:
+        self.loop = post_to_this_loop()
         self.owner = owner
         self.limits = limits
         self.lock = lock

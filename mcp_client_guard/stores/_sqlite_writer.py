@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from weakref import WeakValueDictionary
 
 from mcp_client_guard._errors import StoreError, StoreInUse, StoreOwnershipLost
+from mcp_client_guard._loops import has_ended
 from mcp_client_guard.stores import _sqlite_rows as rows
 from mcp_client_guard.stores._sqlite_file import OpenFile, translate
 from mcp_client_guard.stores._sqlite_jobs import Claim, GroupJob, Job, Ownership, Release
@@ -220,6 +221,9 @@ class Writer:
 
     def _claim(self, ownership: Ownership) -> None:
         self.refuse_if_inherited()
+        for other in list(self._owners):
+            if other.key == ownership.key and has_ended(other.loop):
+                self._release(other)
         if self._file is None:
             self._file = OpenFile(self._path)
             self._synchronous, self._in_log = None, 0

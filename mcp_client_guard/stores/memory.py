@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost
+from mcp_client_guard._loops import has_ended, post_to_this_loop
 from mcp_client_guard.core.model import (
     CallSent,
     Generation,
@@ -48,7 +49,7 @@ class MemoryStore:
         """Become the one owner of `key` in this store. See `Store.claim`."""
         with self._lock:
             ledger = self._ledgers.setdefault(key, Ledger(key, self._keep))
-            if ledger.owner is not None:
+            if ledger.owner is not None and not has_ended(ledger.owner.loop):
                 raise StoreInUse(f"a live Guard owns key {key!r}: use another key, or close that Guard first")
             claim = MemoryClaim(ledger, origin, principal)
             ledger.owner, ledger.epoch = claim, claim.epoch
@@ -78,9 +79,10 @@ class MemoryStore:
 class MemoryClaim:
     """Ownership of one key of a MemoryStore. See `Claim`."""
 
-    __slots__ = ("_ledger", "_origin", "_principal", "epoch")
+    __slots__ = ("_ledger", "_origin", "_principal", "epoch", "loop")
 
     def __init__(self, ledger: Ledger, origin: str, principal: str | None) -> None:
+        self.loop = post_to_this_loop()
         self._ledger = ledger
         self._origin = origin
         self._principal = principal

@@ -8,7 +8,8 @@ from mcp_client_guard.stores.memory import MemoryStore
 from tests.stores.records import sent
 
 
-def test_a_write_takes_no_turn_of_the_event_loop() -> None:
+@pytest.mark.anyio
+async def test_a_write_takes_no_turn_of_the_event_loop() -> None:
     """Driven by hand: a coroutine that waited for anything would not end at the first step."""
 
     def finish(coroutine):  # type: ignore[no-untyped-def]

@@ -33,6 +33,7 @@ from mcp_client_guard import (
 )
 from mcp_client_guard._events import level_of
 from mcp_client_guard._guard import Connection
+from mcp_client_guard._loops import has_ended, post_to_this_loop
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard._reconcile import ReconcileHook
 from mcp_client_guard.core import report
@@ -145,16 +146,21 @@ async def go_on(guard: Guard) -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+@pytest.mark.parametrize("same", [True, False], ids=["same Guard", "another"])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_connection_that_was_never_left_dies_with_its_event_loop(
-    durable: bool, backend: str, tmp_path: Any
+    durable: bool, same: bool, backend: str, tmp_path: Any
 ) -> None:
     mcp = Streams(events(progress(1), end=How.STALL))
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(FakeServer(mcp)) as server:
-        guard = Guard(server.url, store=SQLiteStore(tmp_path / "agent.db") if durable else MemoryStore())
-        anyio.run(lose, guard, backend="asyncio")
+        memory = MemoryStore()
+        first, second = (
+            Guard(server.url, store=SQLiteStore(tmp_path / "agent.db") if durable else memory) for _ in range(2)
+        )
+        anyio.run(lose, first, backend="asyncio")
         mcp.first = events(answer("other"))
-        anyio.run(go_on, guard, backend=backend)
+        anyio.run(go_on, first if same else second, backend=backend)
+    del first, second
     gc.collect()  # of what was left open, here, where warnings of it are ignored
     assert mcp.executed == ["charge", "other"]
 
@@ -174,18 +180,21 @@ def test_a_listener_whose_event_loop_has_ended_harms_no_other(caplog: pytest.Log
                 return await call_through(guard)
 
     assert anyio.run(main) == "charge"
+    for _ in range(1100):
+        guard._tell(report.StoreFailed("disk full"), None)
     assert "unexpected" not in caplog.text
+    assert "too slow" not in caplog.text
     assert not waiting.done()
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_an_event_loop_has_ended_once_it_cannot_run_again(backend: str) -> None:
     async def this() -> Any:
-        loop = anyio.lowlevel.current_token()
-        assert not _connection.has_ended(loop)
-        return loop
+        post = post_to_this_loop()
+        assert not has_ended(post)
+        return post
 
-    assert _connection.has_ended(anyio.run(this, backend=backend))
+    assert has_ended(anyio.run(this, backend=backend))
 
 
 @pytest.mark.anyio
