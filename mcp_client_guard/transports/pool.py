@@ -1,7 +1,8 @@
-"""Our own client: httpcore's pools of connections, and of httpx what a server can ask for: cookies, decoding.
+"""Our own client: httpcore's connections, and of httpx what a server can ask for: cookies, decoding.
 
 It has the shape that the shell needs of any client, and httpx's defaults. What of httpx is not wanted here
-(auth, hooks, redirects, the models) took half the time of a call.
+(auth, hooks, redirects, the models) took half the time of a call; and httpcore's pool, which goes through all its
+connections for each request, took a call's time with the square of the calls at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import httpcore
 import httpx
 from attrs import define, field
@@ -25,11 +27,8 @@ if TYPE_CHECKING:
 IDLE_CONNECTION_SECONDS = 2.0
 """uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
 
-_FURTHER_IDLE = 5
-"""Connections of a further pool, above which one that is idle is closed: they expire only when a request comes."""
-_IN_ONE_POOL = 20
-"""Requests at once, and idle connections kept, as httpx does. A pool goes through all its connections for each
-request, which many requests at once would pay for with their square: the others are in further pools."""
+_MOST_IDLE = 20
+"""Connections to one origin that are kept for the next request."""
 
 _COOKIES = "cp437"
 """For cookies to go back in the bytes in which they came: in it each byte is a character, and save 0xFF none is a
@@ -49,15 +48,7 @@ _DEFAULTS = {
     b"user-agent": b"mcp-client-guard",
 }
 
-
-def _new_pool(idle: int = _FURTHER_IDLE) -> httpcore.AsyncConnectionPool:
-    return httpcore.AsyncConnectionPool(
-        ssl_context=tls(),
-        max_connections=None,
-        max_keepalive_connections=idle,
-        keepalive_expiry=IDLE_CONNECTION_SECONDS,
-        network_backend=_Network(),
-    )
+_Connections = list[httpcore.AsyncHTTPConnection]
 
 
 @define(eq=False, repr=False)
@@ -66,6 +57,8 @@ class PooledRequest:
 
     url: httpx.URL
     core: httpcore.Request
+    idle: _Connections
+    """To its origin; the one used last is the last."""
 
 
 @define(eq=False, repr=False)
@@ -112,17 +105,10 @@ class PooledResponse:
 
     async def aclose(self) -> None:
         try:
-            await self.core.aclose()
-        finally:
+            with anyio.CancelScope(shield=True):
+                await self.core.aclose()
+        finally:  # asyncio's own cancellation passes through shields
             await self.over()
-
-
-@define(eq=False)
-class _Pool:
-    """One of httpcore's, and the requests that it has now."""
-
-    core: httpcore.AsyncConnectionPool = field(factory=_new_pool)
-    under_way: set[PooledRequest] = field(factory=set)
 
 
 @define(eq=False, repr=False)
@@ -131,10 +117,11 @@ class PoolClient:
 
     headers: Mapping[str, str] = field(repr=False)
     _common: dict[bytes, bytes] = field(init=False, repr=False)
-    _pools: list[_Pool] = field(factory=lambda: [_Pool(_new_pool(_IN_ONE_POOL))], init=False)
+    _idle: dict[str, _Connections] = field(factory=dict, init=False)
+    """By origin."""
     _cookies: httpx.Cookies = field(factory=httpx.Cookies, init=False, repr=False)
-    _known: tuple[httpx.URL, httpcore.URL] | None = field(default=None, init=False)
-    """The last URL in both classes."""
+    _known: tuple[httpx.URL, httpcore.URL, _Connections] | None = field(default=None, init=False)
+    """The last URL in both classes, and what is idle there."""
 
     def __attrs_post_init__(self) -> None:
         self._common = _DEFAULTS | {k.lower().encode("ascii"): v.encode() for k, v in self.headers.items()}
@@ -154,7 +141,8 @@ class PoolClient:
             core = httpcore.URL(
                 scheme=whole.raw_scheme, host=whole.raw_host, port=whole.port, target=whole.raw_path
             )
-            known = self._known = (whole, core)
+            idle = self._idle.setdefault(str(core.origin), [])
+            known = self._known = (whole, core, idle)
         fields = {b"host": known[0].netloc, **self._common, **dict(headers)}
         if content is not None:
             fields[b"content-length"] = b"%d" % len(content)
@@ -169,45 +157,28 @@ class PoolClient:
             httpcore.Request(
                 method, known[1], headers=list(fields.items()), content=_Body(content), extensions=extensions
             ),
+            known[2],
         )
 
     async def send(self, request: PooledRequest, **_: Any) -> PooledResponse:
         """The response as soon as its headers are here; its body is not read, and no redirect followed."""
-        pool = self._take_pool()
-        pool.under_way.add(request)
-        over = partial(self._over, pool, request)
+        connection = await _take(request)
+        over = partial(_give_back, connection, request.idle)
         try:
-            core = await pool.core.handle_async_request(request.core)
+            core = await connection.handle_async_request(request.core)
+            names = {name.lower() for name, _ in core.headers}
+            if b"set-cookie" in names:
+                self._keep_cookies(request, core)
         except BaseException:
             await over()
             raise
-        names = {name.lower() for name, _ in core.headers}
-        if b"set-cookie" in names:
-            carrier = httpx.Request(request.core.method.decode(), request.url)
-            setting = httpx.Response(core.status, headers=core.headers, request=carrier)
-            setting.headers.encoding = _COOKIES
-            self._cookies.extract_cookies(setting)
         return PooledResponse(request.url, core, b"content-encoding" in names, over)
 
-    def _take_pool(self) -> _Pool:
-        """The first that has room: an idle connection is most likely there."""
-        for pool in self._pools:
-            if len(pool.under_way) < _IN_ONE_POOL:
-                return pool
-        self._pools.append(_Pool())
-        return self._pools[-1]
-
-    async def _over(self, pool: _Pool, request: PooledRequest) -> None:
-        """A further pool goes once it is empty and the first has room: nobody may need what it keeps open. Not
-        sooner, or beside a crowd that just fills the first a connection would be made for each request."""
-        pool.under_way.discard(request)
-        if len(self._pools[0].under_way) > _IN_ONE_POOL // 2:
-            return
-        empty = [further for further in self._pools[1:] if not further.under_way]
-        for further in empty:
-            self._pools.remove(further)
-        for further in empty:
-            await further.core.aclose()
+    def _keep_cookies(self, request: PooledRequest, core: httpcore.Response) -> None:
+        carrier = httpx.Request(request.core.method.decode(), request.url)
+        setting = httpx.Response(core.status, headers=core.headers, request=carrier)
+        setting.headers.encoding = _COOKIES
+        self._cookies.extract_cookies(setting)
 
     async def __aenter__(self) -> Self:
         return self
@@ -215,8 +186,36 @@ class PoolClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for pool in self._pools:
-            await pool.core.aclose()
+        for idle in self._idle.values():
+            while idle:
+                await idle.pop().aclose()
+
+
+async def _take(request: PooledRequest) -> httpcore.AsyncHTTPConnection:
+    """An idle connection, or a new one: nobody else has it until it is given back."""
+    while request.idle:
+        connection = request.idle.pop()
+        if not connection.has_expired():
+            return connection
+        await connection.aclose()
+    return httpcore.AsyncHTTPConnection(
+        request.core.url.origin,
+        ssl_context=tls(),
+        keepalive_expiry=IDLE_CONNECTION_SECONDS,
+        network_backend=_NETWORK,
+    )
+
+
+async def _give_back(connection: httpcore.AsyncHTTPConnection, idle: _Connections) -> None:
+    """One that a whole response has come on can have the next request; any other is closed."""
+    left = [] if connection.is_available() else [connection]
+    if not left:
+        idle.append(connection)
+    while idle and (len(idle) > _MOST_IDLE or idle[0].has_expired()):
+        left.append(idle.pop(0))
+    with anyio.CancelScope(shield=True):
+        for each in left:
+            await each.aclose()
 
 
 @define(eq=False)
@@ -309,6 +308,9 @@ def _is_readable(sock: socket.socket) -> bool:
     looking = select.poll()
     looking.register(sock, select.POLLIN)
     return bool(looking.poll(0))
+
+
+_NETWORK = _Network()
 
 
 @cache

@@ -299,7 +299,7 @@ async def test_what_only_a_crowd_needed_is_closed_after_it() -> None:
             await server.until(lambda: server.open_connections <= 20)
 
 
-async def test_beside_a_crowd_that_fills_a_pool_connections_are_kept() -> None:
+async def test_beside_a_crowd_one_connection_serves_one_request_after_the_other() -> None:
     waiting = anyio.Event()
 
     async def answer(request: Request, reply: Reply) -> None:
@@ -324,7 +324,7 @@ async def test_a_crowd_that_is_refused_leaves_nothing_behind() -> None:
         server.refuse()
         for _ in range(2):
             assert await crowd(client, server.url) == [0] * CROWD
-        assert len(client._pools) == 1
+        assert not any(client._idle.values())
         server.listen_again()
         with anyio.fail_after(LIMIT):
             assert await crowd(client, server.url) == [404] * CROWD

@@ -30,7 +30,7 @@ from mcp_client_guard import (
     Resend,
     Resolve,
     SQLiteStore,
-    _guard,
+    _ownership,
 )
 from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import plain_codec
@@ -459,9 +459,9 @@ async def test_a_named_call_is_sent_once_and_answered_from_the_store_in_the_next
 
 def test_a_guard_knows_at_least_as_many_names_as_its_store_keeps_calls(tmp_path: Path) -> None:
     for store in (MemoryStore(keep_calls=50_000), SQLiteStore(tmp_path / "a.db", keep_calls=50_000)):
-        assert Guard("http://x/mcp", store=store)._shared.keep_names > 50_000
+        assert Guard("http://x/mcp", store=store)._ownership.shared.keep_names > 50_000
     mine: Any = SimpleNamespace(claim=anyio.sleep, calls=anyio.sleep, sessions=anyio.sleep)
-    assert Guard("http://x/mcp", store=mine)._shared.keep_names >= 100_000
+    assert Guard("http://x/mcp", store=mine)._ownership.shared.keep_names >= 100_000
 
 
 async def test_nothing_of_another_principal_or_origin_is_used(tmp_path: Path) -> None:
@@ -536,7 +536,7 @@ async def test_sessions_that_nobody_will_be_offered_again_are_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a host that connects for each call would leave a row for ever each time."""
-    monkeypatch.setattr(_guard, "_MOST_LEFT", 2)
+    monkeypatch.setattr(_ownership, "_MOST_LEFT", 2)
     ids = (f"session-{number}" for number in range(99))
 
     async def fresh(request: Request, reply: Reply) -> None:
