@@ -48,7 +48,7 @@ _DEFAULTS = {
     b"user-agent": b"mcp-client-guard",
 }
 
-_Connections = list[httpcore.AsyncHTTPConnection]
+_Connections = list[httpcore.AsyncHTTP11Connection]
 
 
 @define(eq=False, repr=False)
@@ -191,22 +191,29 @@ class PoolClient:
                 await idle.pop().aclose()
 
 
-async def _take(request: PooledRequest) -> httpcore.AsyncHTTPConnection:
+async def _take(request: PooledRequest) -> httpcore.AsyncHTTP11Connection:
     """An idle connection, or a new one: nobody else has it until it is given back."""
     while request.idle:
         connection = request.idle.pop()
         if not connection.has_expired():
             return connection
         await connection.aclose()
-    return httpcore.AsyncHTTPConnection(
-        request.core.url.origin,
-        ssl_context=tls(),
-        keepalive_expiry=IDLE_CONNECTION_SECONDS,
-        network_backend=_NETWORK,
-    )
+    return await _connect(request.core)
 
 
-async def _give_back(connection: httpcore.AsyncHTTPConnection, idle: _Connections) -> None:
+async def _connect(request: httpcore.Request) -> httpcore.AsyncHTTP11Connection:
+    origin, timeout = request.url.origin, request.extensions["timeout"]["connect"]
+    host = origin.host.decode("ascii")
+    stream = await httpcore.AnyIOBackend().connect_tcp(host, origin.port, timeout)
+    keep_alive(stream)
+    if origin.scheme == b"https":
+        stream = await stream.start_tls(tls(), host, timeout)
+    connection = httpcore.AsyncHTTP11Connection(origin, _OnePiece(stream), IDLE_CONNECTION_SECONDS)
+    connection._state_lock = _NoLock()  # type: ignore[assignment]
+    return connection
+
+
+async def _give_back(connection: httpcore.AsyncHTTP11Connection, idle: _Connections) -> None:
     """One that a whole response has come on can have the next request; any other is closed."""
     left = [] if connection.is_available() else [connection]
     if not left:
@@ -247,17 +254,12 @@ class _Encoded(httpx.AsyncByteStream):
         return chunks
 
 
-class _Network(httpcore.AsyncNetworkBackend):
-    """Connections that send a request in one piece."""
+class _NoLock:
+    """For a connection that has one request at a time: httpcore's own lock takes a turn of the event loop."""
 
-    def __init__(self) -> None:
-        self._backend = httpcore.AnyIOBackend()
+    async def __aenter__(self) -> None: ...
 
-    async def connect_tcp(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
-        return _OnePiece(await self._backend.connect_tcp(*args, **options))
-
-    async def sleep(self, seconds: float) -> None:
-        await self._backend.sleep(seconds)
+    async def __aexit__(self, *_: object) -> None: ...
 
 
 class _OnePiece(httpcore.AsyncNetworkStream):
@@ -289,9 +291,6 @@ class _OnePiece(httpcore.AsyncNetworkStream):
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def start_tls(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
-        return _OnePiece(await self._stream.start_tls(*args, **options))
-
     def get_extra_info(self, info: str) -> Any:
         if info != "is_readable":
             return self._stream.get_extra_info(info)
@@ -310,13 +309,12 @@ def _is_readable(sock: socket.socket) -> bool:
     return bool(looking.poll(0))
 
 
-_NETWORK = _Network()
-
-
 @cache
 def tls() -> ssl.SSLContext:
     """One for all: reading the trusted certificates takes longer than connecting."""
-    return httpx.create_ssl_context()
+    context = httpx.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def keep_alive(stream: Any) -> None:
