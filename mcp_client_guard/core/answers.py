@@ -125,12 +125,21 @@ def in_doubt_answer(call: Call, doubt: CallInDoubt, *, as_result: bool) -> JSON:
     """As a tool result that a model can act on, or as an error of a private code."""
     if as_result and call.method == "tools/call":
         result = {
-            "content": [{"type": "text", "text": str(doubt)}],
+            "content": [{"type": "text", "text": str(doubt)}, *_content_of(call.said)],
             "isError": True,
             "_meta": {IN_DOUBT_KEY: doubt.as_json()},
         }
         return {"jsonrpc": "2.0", "id": call.host_id, "result": result}
     return error_answer(call.host_id, CODE_IN_DOUBT, str(doubt), {IN_DOUBT_KEY: doubt.as_json()})
+
+
+def _content_of(said: JSON | None) -> list[JSON]:
+    """What the server has said that is not the answer, in its own words, for a model."""
+    error, result = (said or {}).get("error"), (said or {}).get("result")
+    if isinstance(error, dict):
+        return [{"type": "text", "text": f"The server said: {error.get('message')}"}]
+    content = result.get("content") if isinstance(result, dict) else None
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
 def failed_answer(call: Call, doubt: CallInDoubt, message: str, *, as_result: bool) -> JSON:

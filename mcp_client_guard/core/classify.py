@@ -10,14 +10,17 @@
 | 401, 403, 307, 308 | no, by server | ask |
 | 413, 415 | no, by server | |
 | 429, 503 | no, by server (a proxy may say so after it ran: only safe calls are sent again) | ask at 503 |
+| 503 without `Retry-After` or a JSON-RPC error of the request's, to an unsafe call | may have run | ask |
 | 414, 431, 404 with -32601 | answered | |
 | 400, 402, 405-407, 409-412, 417, 419, 421-426, 428, 440, 451 | answered, or by server if it is gone | ask |
-| any other 4xx | answered, or may have run if it is gone | ask |
+| any other 4xx | answered, or may have run if it is gone or to an unsafe call | ask |
 | 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask |
-| any other 5xx | answered, or may have run if it is gone | ask |
+| any other 5xx | answered, or may have run if it is gone or to an unsafe call | ask |
+| any of these with an error that names the request, and no suspect code | answered | ask |
 | any other 3xx (302 to a page to log in) | may have run | ask |
 | 200 with an error of -32600 | answered, or by server if the session is gone | ask |
-| 200 with an error of -32000 or -32001 | answered, or may have run if the session is gone | ask |
+| 200 with an error of -32000 or -32001 | answered, or may have run if it is gone or to an unsafe call | ask |
+| 200 with an error of 408 | answered, or may have run to an unsafe call | |
 | any other answer with 200 | answered | |
 | 2xx with what is no answer: HTML, nothing, an error that is no JSON-RPC | may have run | ask |
 | written, then lost | may have run | |
@@ -25,12 +28,12 @@
 "Ask", where our session ID was sent: a `ping` under it decides. If it draws the same refusal, the session is gone,
 provided that another can be opened in which a `ping` is answered, or refused as only a session does it. "If it is
 gone" holds for requests that drew just what the ping drew; any other refusal is what it is, even if the session is
-known to be gone by other signs. But "may have run if it is gone" is what a gateway says, too, of whatever was
-running when it lost its server: a call with side effects has that for its answer only where the ping shows that
-its session lives. A server that was upgraded to 2026-07-28 ignores the session ID, and refuses the ping in the
-words of that revision, whichever they are; without a session ID such words are answers, and any other 4xx
-shows a server that knows sessions (again). Whatever came for a request before (an event, progress) shows that it
-was taken: then nothing says that it did not run.
+known to be gone by other signs. An unsafe call may have side effects, and no consent to be sent again: a gateway
+says such of whatever was running when it lost its server, and may answer a `ping` itself. A server that was
+upgraded to 2026-07-28 ignores the session ID, and refuses the ping in the words of that revision, whichever they
+are; without a session ID such words are answers, and any other 4xx shows a server that knows sessions (again).
+Whatever came for a request before (an event, progress) shows that it was taken: then nothing says that it did not
+run.
 -32000 and -32001 with 200 do not say so either: the TypeScript SDK has them for "connection closed" and "request
 timed out", which a gateway says of whatever was running when its own connection was lost. With 400 they come from
 a server that has not read the request.
@@ -85,7 +88,9 @@ _GATEWAY = frozenset({502, 504, 520, 522, 524})
 _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_LEGACY = frozenset({400, 404, 405})
-_SAID_OF_RUNNING = frozenset({-32000, -32001})
+_SAID_OF_RUNNING = frozenset({-32000, -32001, 408})
+"""JSON-RPC codes of the SDKs for a connection that was closed and a request that took too long: gateways say so of
+what they had running."""
 _SAYS_NOTHING = frozenset({413, 414, 415, 429, 431})
 """Said of the request alone, like 404 with -32601. Every other refusal may be the word of a server that has lost
 the session: they use them all (302 to a page to log in, 419, 428, 440)."""
@@ -98,7 +103,7 @@ said of one that is running."""
 UNSUPPORTED_VERSION = -32022
 MODERN_CODES = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
 """The errors by which a server of 2026-07-28 is recognised (SPEC-FACTS §15); -32001, -32003 and -32004 are not."""
-_INVALID_PARAMS, _METHOD_NOT_FOUND = -32602, -32601
+INVALID_PARAMS, METHOD_NOT_FOUND = -32602, -32601
 INTERNAL_ERROR = -32603
 _WITHOUT_SESSIONS_ONLY = frozenset({400, 404, 405, 406, 410, 422, 426})
 
@@ -126,7 +131,7 @@ def knows_no_session(status: int, body: Any) -> bool:
         return True
     code = code_of(body)
     names_versions = code is not None and "supported" in str(body["error"].get("data"))
-    return (status, code) in ((400, _INVALID_PARAMS), (404, _METHOD_NOT_FOUND)) and not names_versions
+    return (status, code) in ((400, INVALID_PARAMS), (404, METHOD_NOT_FOUND)) and not names_versions
 
 
 def knows_only_sessions(status: int, body: Any) -> bool:
@@ -140,33 +145,38 @@ def rule_on(
     *,
     session_sent: bool,
     names_it: bool = False,
+    unsafe: bool = False,
+    may_retry: bool = False,
     is_session_lost: Callable[[int, Any], bool] | None = None,
 ) -> Ruling:
     """What this status, on the POST of a request, says of it. Total: never raises.
 
     `body`: with 2xx, the one message that answers the request, or whatever came instead. A result is an answer,
-    of which no predicate is asked. `names_it`: it has the ID of the request.
+    of which no predicate is asked. `names_it`: it has the ID of the request. `unsafe`: that is a call which may
+    have side effects. `may_retry`: there is a `Retry-After`.
     """
     code = code_of(body)
     if status < 300 and _is_result(body):
         return Ruling(Ran.ANSWERED)
     if session_sent and is_session_lost is not None and _says_so(is_session_lost, status, body):
         return Ruling(Ran.NO, SessionWord.GONE)
-    is_unknown = status == 404 and code == _METHOD_NOT_FOUND
+    is_unknown = status == 404 and code == METHOD_NOT_FOUND
     is_said_of_it = names_it and code is not None and code not in _SUSPECT_CODES
     if status == 404 and session_sent and not (is_unknown or is_said_of_it):
         return Ruling(Ran.NO, SessionWord.GONE)
     if status < 300:
-        return _rule_on_answer(body, SessionWord.ASK if session_sent else SessionWord.ALIVE)
+        return _rule_on_answer(body, SessionWord.ASK if session_sent else SessionWord.ALIVE, unsafe=unsafe)
     asks = session_sent and status not in _SAYS_NOTHING and not is_unknown
     word = SessionWord.ASK if asks else SessionWord.ALIVE
     if status in _NOT_RUN or status in BUSY:
-        return Ruling(Ran.NO, word)
+        is_meshes = status == 503 and unsafe and not may_retry and not is_said_of_it
+        return Ruling(Ran.MAYBE if is_meshes else Ran.NO, word)
     if status < 400 or (status in _GATEWAY and code is None):
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
-    # -32602 is what a tool says of its arguments, and of its own output.
-    unread = status in _REFUSED_UNREAD and code != _INVALID_PARAMS
-    return Ruling(Ran.ANSWERED, word, Ran.NO if unread else Ran.MAYBE)
+    # -32602 is what a tool says of its arguments, and of its own output; but not with 404.
+    unread = status in _REFUSED_UNREAD and (code != INVALID_PARAMS or status == 404)
+    is_answer = is_said_of_it or status in _REFUSED_UNREAD or status in _SAYS_NOTHING or not unsafe
+    return Ruling(Ran.ANSWERED if is_answer else Ran.MAYBE, word, Ran.NO if unread else Ran.MAYBE)
 
 
 def may_pass(status: int) -> bool:
@@ -190,13 +200,15 @@ def _is_result(body: Any) -> bool:
     return isinstance(body, dict) and is_message(body) and body.get("result") is not None
 
 
-def _rule_on_answer(body: Any, word: SessionWord) -> Ruling:
+def _rule_on_answer(body: Any, word: SessionWord, *, unsafe: bool) -> Ruling:
     if not isinstance(body, dict) or not is_message(body):
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
     code = code_of(body)
+    is_of_running = code in _SAID_OF_RUNNING
+    ran = Ran.MAYBE if is_of_running and unsafe else Ran.ANSWERED
     if code not in _SUSPECT_CODES:
-        return Ruling(Ran.ANSWERED)
-    return Ruling(Ran.ANSWERED, word, Ran.MAYBE if code in _SAID_OF_RUNNING else Ran.NO)
+        return Ruling(ran)
+    return Ruling(ran, word, Ran.MAYBE if is_of_running else Ran.NO)
 
 
 def is_suspect_answer(message: Any) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from .actions import NO_DELAY, Delay, Report
-from .classify import BUSY, LOCKED, Ran, code_of, may_be_legacy, rule_on
+from .classify import LOCKED, Ran, code_of, may_be_legacy, may_pass, rule_on
 from .ledger import Call, Own, Refusal
 from .model import Generation
 from .report import Connected
@@ -142,8 +142,8 @@ class Detecting(Restoring):
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
         """Beside a carrier the status and the answer travel apart: a proxy's 503 is not the end of a call."""
-        apart = call.legacy and call.is_unsafe_call
-        ran = Ran.MAYBE if apart and (refusal.status in BUSY or refusal.status >= 500) else ran
+        is_of_moment = may_pass(refusal.status) and refusal.status not in LOCKED
+        ran = Ran.MAYBE if call.legacy and call.is_unsafe_call and is_of_moment else ran
         super()._settle_refused(call, ran, refusal, may_wait=may_wait)
 
     def _report_connected(self) -> None:

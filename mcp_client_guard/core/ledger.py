@@ -106,6 +106,8 @@ class Call:
     """Earlier sendings that did not run, by the server's word, since their session was gone."""
     refusal: Refusal | None = None
     """What its last sending drew."""
+    said: JSON | None = None
+    """What came for it and is not its answer: whoever is told that it is in doubt may want to know."""
     joined: list[Joined] = field(factory=list)
     """Repeats that get this call's answer."""
     digest: bytes = b""

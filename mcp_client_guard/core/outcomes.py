@@ -87,7 +87,7 @@ class Outcomes(ABC):
         """Where our key goes in; not in the place of one of the host's, by which that knows the call."""
         name = self.policy.call_key_argument_of(call.tool) if call.method == "tools/call" else None
         own = argument_of(call.params, name) if name is not None else None
-        return None if isinstance(own, str) and own.strip() else name
+        return name if own is None or (isinstance(own, str) and not own.strip()) else None
 
     def _put(self, call: Call, delay: Delay = NO_DELAY) -> None:
         """Order the POST of a request whose row is written."""

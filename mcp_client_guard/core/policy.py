@@ -146,7 +146,8 @@ class GuardPolicy:
     trust_idempotent_hint: bool = field(default=False, validator=_flag)
     """Whether a tool that says `idempotentHint` may be sent again."""
     trust_status: bool = field(default=False, validator=_flag)
-    """Whether 429 and 503 are believed to say that nothing ran, for calls with side effects, too."""
+    """Whether 429 and 503 are believed to say that nothing ran, for calls with side effects, too; also 503 without
+    `Retry-After`."""
     resend: Mapping[str, Resend] = field(factory=dict, validator=_resend_by_tool)
     """May a call that may have run be sent again: `"always"`, `"never"` or `"if_idempotent"` by the tool's own
     hints, by glob (`{"get_*": "always", "charge": "never"}`); the first that fits counts."""

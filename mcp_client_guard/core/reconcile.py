@@ -110,10 +110,11 @@ class Reconciling(Repeats):
         else:
             self._own_failed(call, f"{reason}{NEVER_SENT}" if by == "wire" else reason)
 
-    def failed_again(self, call: Call, failure: str) -> bool:
+    def failed_again(self, call: Call, failure: str, said: JSON | None = None) -> bool:
         """Whether only the newest sending has failed, which is no answer: another may do what this one has not."""
         ran_before = self.may_have_run_before(call)
         if ran_before:
+            call.said = said
             self._tell_in_doubt(call, f"it was answered with {failure}{_LOST_BEFORE}")
         return ran_before
 

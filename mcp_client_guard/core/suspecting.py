@@ -9,6 +9,7 @@ from attrs import define, field
 
 from .actions import NO_DELAY, Delay
 from .classify import (
+    BUSY,
     Ran,
     Ruling,
     SessionWord,
@@ -59,13 +60,7 @@ class Suspecting(Detecting):
         """The POST of this request drew a status that is no answer of the usual kind."""
         if call.method == "initialize" and self.holds_refusal(call, refusal, session_sent=session_sent):
             return
-        ruling = rule_on(
-            refusal.status,
-            refusal.body,
-            session_sent=session_sent,
-            names_it=refusal.names(call),
-            is_session_lost=self.policy.is_session_lost,
-        )
+        ruling = self._rule_on(call, refusal, session_sent=session_sent)
         reason = f"HTTP {refusal.status}"
         gone = ruling.session is SessionWord.GONE
         if gone and call.incarnation == self.session.incarnation:
@@ -76,35 +71,45 @@ class Suspecting(Detecting):
             self._own_failed(call, reason, refusal)
         elif gone:
             self._strand(Stranded(call, reason, Ran.MAYBE if call.was_taken else Ran.NO, refusal))
-        elif ruling.session is SessionWord.ASK and self._may_suspect(call, refusal, ruling):
-            self._suspect(Stranded(call, reason, ruling.ran_if_gone, refusal))
-        elif ruling.session is SessionWord.ASK and self._may_have_died(call, ruling):
-            self.in_doubt(call, reason)
+        elif ruling.session is SessionWord.ASK and self._may_suspect(call, refusal):
+            self._suspect(Stranded(call, reason, _ran_if_gone(call, ruling), refusal))
         else:
             self._settle_refused(call, ruling.ran, refusal)
 
+    def _rule_on(self, call: Call, refusal: Refusal, *, session_sent: bool) -> Ruling:
+        is_trusted = refusal.status in BUSY and self.policy.trust_status
+        return rule_on(
+            refusal.status,
+            refusal.body,
+            session_sent=session_sent,
+            names_it=refusal.names(call),
+            unsafe=call.may_have_side_effects and not is_trusted and self.policy.resend_of(call.tool) != "always",
+            may_retry=refusal.retry_after is not None,
+            is_session_lost=self.policy.is_session_lost,
+        )
+
     def doubts_answer(self, call: Call, body: Any, reason: str) -> bool:
-        """Whether what came with status 200 is no answer of this session's, or not before a ping was answered."""
-        if call.stateless or call.method == "initialize" or self.session.session_id is None:
+        """Whether what came with status 200 is no answer of this session's, or not before a ping was answered; or
+        none at all, whoever has said it."""
+        if call.method == "initialize":
             return False
+        has_session = self.session.session_id is not None and not call.stateless
         refusal = Refusal(200, body)
-        ruling = rule_on(200, body, session_sent=True, is_session_lost=self.policy.is_session_lost)
+        ruling = self._rule_on(call, refusal, session_sent=has_session)
         if ruling.session is SessionWord.GONE:
             self.refused(call, refusal, session_sent=True)
-            return True
-        if ruling.session is SessionWord.ALIVE or call.method == "ping":
+        elif call.method == "ping":
             return False
-        if not call.in_flight:
+        elif not call.in_flight:
             # Told in doubt, or given up, and stays so: the ping is for the session alone.
-            if not self.is_over(call):
+            if ruling.session is SessionWord.ASK and not self.is_over(call):
                 self.probe(refusal)
-            return True
-        if self._may_suspect(call, refusal, ruling):
-            # What a dead process has sent cannot be sent again.
-            ran_if_gone = Ran.MAYBE if call.own is Own.HEIR else ruling.ran_if_gone
-            self._suspect(Stranded(call, reason, ran_if_gone, refusal))
-        elif self._may_have_died(call, ruling):
-            self.in_doubt(call, reason)
+            return ruling.session is SessionWord.ASK or ruling.ran is Ran.MAYBE
+        elif ruling.session is SessionWord.ASK and self._may_suspect(call, refusal):
+            self._suspect(Stranded(call, reason, _ran_if_gone(call, ruling), refusal))
+        elif ruling.ran is Ran.MAYBE and messages_of(body):
+            call.said = body
+            self.in_doubt(call, f"it was answered with error {code_of(body)}")
         else:
             return False
         return True
@@ -119,21 +124,13 @@ class Suspecting(Detecting):
         else:
             self.in_doubt(call, reason)
 
-    def _may_have_died(self, call: Call, ruling: Ruling) -> bool:
-        """This may be the word of a gateway that has lost the server, and no ping can say that it has not."""
-        is_host_s = call.own in (None, Own.HOOK)
-        may_have_run = call.may_have_side_effects and ruling.ran_if_gone is Ran.MAYBE
-        in_question = self._suspicion is not None or self.session.state is not _S.LIVE or self.is_over(call)
-        return is_host_s and may_have_run and in_question
-
-    def _may_suspect(self, call: Call, refusal: Refusal, ruling: Ruling) -> bool:
-        """Not where a new session has made no difference, nor where the request was taken: it is an answer. But a
-        gateway that has taken it may lose its server."""
+    def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
+        """Not where a new session has made no difference. Nor is what is no answer the word of a server that has
+        lost the session, once the request was taken."""
         drew_it_before = call.refusal is not None and call.refusal.is_like(refusal)
         is_word = refusal.status >= 400 or is_suspect_answer(refusal.body)
-        said_of_running = ruling.ran_if_gone is Ran.MAYBE and is_word
-        was_read = call.was_taken and not said_of_running
-        if call.own not in (None, Own.HOOK, Own.HEIR) or was_read or drew_it_before:
+        is_asked_about = call.own in (None, Own.HOOK, Own.HEIR)
+        if not is_asked_about or drew_it_before or (call.was_taken and not is_word):
             return False
         if self._suspicion is not None or self.is_over(call):
             unread = call.legacy and ends_legacy(refusal.status) and not refusal.names(call)
@@ -213,8 +210,7 @@ class Suspecting(Detecting):
         if self.session.state is _S.LIVE:
             self._last_word = refusal if self._may_look() else None
             self._last_word_of = self.session.incarnation
-            # No refusal shows it, whatever its words: new servers have such, and gateways.
-            self._suspects = self._alike(lives=answered and refusal is None)
+            self._suspects = self._alike()
             reasons = [suspect.reason for suspect in self._suspects]
             drew, self._drew = self._drew, None
             self._drew_alike = drew is not None and self._last_word is not None and self._last_word.is_like(drew)
@@ -231,18 +227,15 @@ class Suspecting(Detecting):
                     self.clear_suspects()
         self.streams.ping_over(answered)
 
-    def _alike(self, *, lives: bool = False) -> list[Stranded]:
-        """The suspects that drew what the ping drew; what the others drew says nothing of the session.
-
-        `lives`: it does, by what the ping drew.
-        """
+    def _alike(self) -> list[Stranded]:
+        """The suspects that drew what the ping drew; what the others drew says nothing of the session."""
         suspects, self._suspects = [s for s in self._suspects if s.call.in_flight], []
         alike = []
         for suspect in suspects:
             if suspect.refusal is not None and self._is_last_word(suspect.call, suspect.refusal):
                 alike.append(suspect)
             else:
-                self._believe(suspect, lives=lives)
+                self._believe(suspect)
         return alike
 
     def clear_suspects(self, only: Call | None = None, *, may_wait: bool = True) -> None:
@@ -255,19 +248,19 @@ class Suspecting(Detecting):
         for suspect in suspects:
             self._believe(suspect, may_wait=may_wait)
 
-    def _believe(self, suspect: Stranded, *, lives: bool = False, may_wait: bool = True) -> None:
-        """What this request drew is taken for its answer; but for what gateways say, too, of a request that was
-        running when they lost their server: only where the session `lives` is that the word of the server."""
+    def _believe(self, suspect: Stranded, *, may_wait: bool = True) -> None:
+        """What this request drew says nothing of the session: it is what it would be without one."""
         call, refusal = suspect.call, suspect.refusal
         if not call.in_flight or refusal is None:
             return
         call.troubled = call.suspected = False
-        if suspect.ran is Ran.MAYBE and call.may_have_side_effects and not lives:
-            self.streams.abandon_call(call.wire_id)
-            self.in_doubt(call, suspect.reason, again=may_wait)
-            return
+        ran = self._rule_on(call, refusal, session_sent=False).ran
         messages = messages_of(refusal.body) if refusal.status == 200 else ()
-        if messages:
+        if messages and ran is Ran.MAYBE:
+            self.streams.abandon_call(call.wire_id)
+            call.said = messages[0]
+            self.in_doubt(call, f"it was answered with error {code_of(refusal.body)}", again=may_wait)
+        elif messages:
             self.settle_answer(call, messages[0])
             self.streams.finish_call(call.wire_id)
         elif refusal.status == 200 and not may_wait:
@@ -275,8 +268,6 @@ class Suspecting(Detecting):
         elif refusal.status == 200:
             self._strand(Stranded(call, suspect.reason, Ran.MAYBE, refusal))
         else:
-            names_it = refusal.names(call)
-            ran = rule_on(refusal.status, refusal.body, session_sent=True, names_it=names_it).ran
             self._settle_refused(call, ran, refusal, may_wait=may_wait)
 
     def _strand_suspects(self, by_word: bool) -> None:
@@ -312,3 +303,8 @@ class Suspecting(Detecting):
     def _open_another(self) -> None:
         """Open a session in place of this one, or beside it where that is only suspected."""
         ...
+
+
+def _ran_if_gone(call: Call, ruling: Ruling) -> Ran:
+    """What a dead process has sent cannot be sent again, nor what the server has begun to answer."""
+    return Ran.MAYBE if call.own is Own.HEIR or call.was_taken else ruling.ran_if_gone

@@ -7,10 +7,11 @@ from attrs import define, evolve, field
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
 from .answers import not_executed_answer
 from .asked import Asked
-from .classify import LOCKED, code_of, is_suspect_answer
+from .classify import LOCKED, METHOD_NOT_FOUND, code_of
 from .heritage import PROCESS_DIED, Heir, Heritage, OldSession
 from .inputs import MessageSubmitted
 from .ledger import NEVER_SENT, Call, Own, Refusal
+from .messages import tells_of_success
 from .meta import without_meta
 from .model import JSON, Outcome, SessionEnded, TaskCreated, TaskEnded
 from .outcomes import deadline_timer
@@ -351,7 +352,7 @@ class TakeOver(OwnRequests):
         self._over.add(call.wire_id)
         if told.answer is None:
             self.in_doubt(call, told.why_none)
-        elif "result" in told.answer or not self.failed_again(call, f"error {code_of(told.answer)}"):
+        elif tells_of_success(told.answer) or not self.failed_again(call, "a failure of its task", told.answer):
             self._settle(call, Outcome.RECOVERED, "its task was asked for", told.answer)
 
     def _forget(self, call: Call) -> None:
@@ -375,7 +376,7 @@ class TakeOver(OwnRequests):
             self._answer_others(call, message)
         elif sent is None or offered is None or offered.session is None:
             return  # it was given up before the server answered
-        elif is_suspect_answer(message):
+        elif code_of(message) not in (None, METHOD_NOT_FOUND):
             self._not_adopted("a ping under it was refused")
         else:
             self._adopt(sent, offered.session)

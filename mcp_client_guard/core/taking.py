@@ -302,7 +302,7 @@ class Taking(TakeOver):
                 self.learn_task(call, message)
                 self._settle(call, Outcome.RECOVERED, "the answer came late", message)
             return
-        if "result" not in message and self.failed_again(call, f"error {code_of(message)}"):
+        if not tells_of_success(message) and self.failed_again(call, _failure_in(message), message):
             return
         if call.own is Own.HEIR:
             self.heir_answered(call, message)
@@ -364,6 +364,10 @@ class Taking(TakeOver):
             self.out.append(Report(NotificationLost(method, "the session is lost")))
             return None
         return self.streams.post_note(self.ledger.new_wire_id(), method, sent.message, sent.headers)
+
+
+def _failure_in(message: JSON) -> str:
+    return "an error of the tool's" if "result" in message else f"error {code_of(message)}"
 
 
 def _is_further(call: Call, progress: Any) -> bool:

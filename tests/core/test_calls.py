@@ -292,12 +292,21 @@ def test_progress_that_nobody_asked_for_is_dropped(driver: Driver) -> None:
 @pytest.mark.parametrize("session_id", [SESSION, None])
 def test_a_refusal_before_execution_is_not_executed(session_id: str | None, status: int) -> None:
     driver = Driver().opened(session_id)
-    actions = driver.call().refuse(status)
+    actions = driver.call().refuse(status, retry_after=1.0 if status in (429, 503) else None)
     if session_id is not None and status not in (413, 415, 429):
         assert delivered(actions) == [], "a ping says first whether the session lives"
         actions = driver.sent("ping").answer({})
     assert outcomes(actions) == [Outcome.NOT_EXECUTED]
     assert error_of(actions)["data"]["http_status"] == status
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+def test_503_without_a_word_on_when_to_come_again_is_what_a_mesh_says_that_has_lost_the_server(
+    trusts: bool,
+) -> None:
+    """Envoy says so of a request that it had sent on; who sheds load says `Retry-After`."""
+    driver = Driver(GuardPolicy(trust_status=trusts, max_attempts=1)).opened(None)
+    assert outcomes(driver.call().refuse(503)) == [Outcome.NOT_EXECUTED if trusts else Outcome.IN_DOUBT]
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 305])
@@ -328,9 +337,11 @@ def test_a_redirect_that_was_not_followed_is_named(driver: Driver) -> None:
     assert "elsewhere.example" in error_of(actions)["message"]
 
 
-@pytest.mark.parametrize("status", [400, 408, 409, 418, 431, 500, 501])
+@pytest.mark.parametrize("status", [400, 409, 431])
 @pytest.mark.parametrize("session_id", [SESSION, None])
-def test_any_other_refusal_is_an_answer_with_its_status(session_id: str | None, status: int) -> None:
+def test_what_is_said_before_a_request_is_looked_at_is_an_answer_with_its_status(
+    session_id: str | None, status: int
+) -> None:
     driver = Driver().opened(session_id)
     actions = driver.call().refuse(status)
     if session_id is not None and status != 431:
@@ -340,7 +351,17 @@ def test_any_other_refusal_is_an_answer_with_its_status(session_id: str | None, 
     assert error_of(actions)["data"] == {"http_status": status}
 
 
-@pytest.mark.parametrize("status", [502, 504, 520, 522, 524])
+@pytest.mark.parametrize("status", [408, 418, 499, 500, 501])
+@pytest.mark.parametrize("harmless", ["resources/read", "always"])
+def test_to_what_may_run_twice_any_other_refusal_is_an_answer_with_its_status(harmless: str, status: int) -> None:
+    driver = Driver(GuardPolicy(resend={"charge": "always"})).opened(None)
+    call = driver.call() if harmless == "always" else driver.request(harmless, {"uri": "a"})
+    actions = call.refuse(status)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert error_of(actions)["data"] == {"http_status": status}
+
+
+@pytest.mark.parametrize("status", [408, 418, 499, 500, 501, 502, 503, 504, 520, 522, 524])
 @pytest.mark.parametrize("session_id", [SESSION, None])
 def test_a_proxy_that_has_lost_the_server_leaves_an_unsafe_call_in_doubt(
     session_id: str | None, status: int
@@ -365,11 +386,49 @@ def test_a_harmless_request_whose_server_a_proxy_has_lost_is_sent_again_and_not_
 
 def test_what_a_server_says_in_json_rpc_is_an_answer_whatever_its_status() -> None:
     driver = Driver().opened(None)
-    actions = driver.call().refuse(504, {"error": {"code": -32603, "message": "upstream"}})
+    call = driver.call(n=1)
+    actions = call.refuse(504, call.error(-32603))
     assert outcomes(actions) == [Outcome.COMPLETED]
     assert error_of(actions)["code"] == -32603
-    actions = driver.call().refuse(504, {"error": {"code": 504, "message": "upstream"}})
-    assert outcomes(actions) == [Outcome.IN_DOUBT], "a REST gateway's"
+
+
+@pytest.mark.parametrize("status", [500, 503, 504])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({"error": {"code": 504, "message": "upstream"}}, id="a REST gateway's"),
+        pytest.param(
+            {"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "upstream"}}, id="of no ID"
+        ),
+    ],
+)
+def test_but_not_if_it_does_not_name_the_request(status: int, body: Any) -> None:
+    """SDK 1.x says so, too, of a call whose handler has failed on the way out."""
+    assert outcomes(Driver().opened(None).call().refuse(status, body)) == [Outcome.IN_DOUBT]
+
+
+@pytest.mark.parametrize("code", [-32000, -32001, 408])
+@pytest.mark.parametrize("session_id", [SESSION, None])
+def test_what_sdks_say_of_a_closed_connection_or_a_timeout_leaves_an_unsafe_call_in_doubt(
+    session_id: str | None, code: int
+) -> None:
+    """A gateway that is built on one says it of what was running, and answers every ping itself."""
+    driver = Driver().opened(session_id)
+    actions = driver.call().answer_error(code)
+    if session_id is not None and code != 408:
+        assert delivered(actions) == [], "a ping says first whether the session lives"
+        actions = driver.sent("ping").answer({})
+    (settled,) = [r for r in reports(actions, CallSettled) if r.tool == "charge"]
+    assert settled.reason == f"it was answered with error {code}"
+    assert settled.outcome is Outcome.IN_DOUBT
+    (told,) = delivered(actions)
+    assert told["result"]["content"][1]["text"] == "The server said: no"
+    assert not of(driver.call().actions, Post), "the repeat latch holds"
+
+
+def test_to_a_harmless_request_that_is_its_answer() -> None:
+    actions = Driver().opened(None).request("resources/read", {"uri": "a"}).answer_error(-32000)
+    assert error_of(actions)["code"] == -32000
 
 
 @pytest.mark.parametrize("status", [302, 307, 400, 401, 404, 413, 429, 500, 502, 503])
@@ -890,10 +949,10 @@ def test_the_call_key_is_copied_into_an_argument_where_the_user_says_so(argument
     assert call.order.message["params"]["arguments"] == {**(arguments or {}), "idempotency_key": "key-2"}
 
 
-@pytest.mark.parametrize("of_the_host", ["order-17", "", " ", None, 0])
+@pytest.mark.parametrize("of_the_host", ["order-17", 17, 0, "", " ", None])
 def test_a_key_that_the_host_has_put_there_is_left_to_it(of_the_host: Any) -> None:
     """The server knows the host's earlier attempts by it. A blank is none."""
-    sent = of_the_host if of_the_host == "order-17" else "key-2"
+    sent = "key-2" if of_the_host in ("", " ", None) else of_the_host
     driver = Driver(GuardPolicy(call_key_argument={"charge": "key"})).opened()
     call = driver.call(key=of_the_host)
     assert isinstance(call.order, Post)
@@ -906,6 +965,8 @@ def test_another_key_of_the_host_s_is_another_call_and_a_blank_is_none() -> None
     driver.call(key="order-17").cut()
     assert not of(driver.call(key="order-17").actions, Post)
     assert of(driver.call(key="order-18").actions, Post)
+    driver.call(key=17).cut()
+    assert of(driver.call(key=18).actions, Post)
     driver.call(key="").cut()
     assert not of(driver.call(key=None).actions, Post)
 

@@ -841,7 +841,7 @@ def test_a_busy_word_to_a_call_without_a_carrier_means_the_same_once_the_server_
     driver.sent("initialize").refuse(405)
     driver.serves()
     assert driver.machine.session.generation is Generation.LEGACY_SSE
-    assert outcomes(call.refuse(503)) == [Outcome.NOT_EXECUTED]
+    assert outcomes(call.refuse(503, retry_after=1.0)) == [Outcome.NOT_EXECUTED]
 
 
 def test_where_neither_is_served_the_legacy_stream_is_tried_again(driver: Legacy) -> None:

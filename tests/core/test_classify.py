@@ -46,8 +46,7 @@ def test_every_status_says_whether_the_request_ran_and_what_it_says_of_the_sessi
 @pytest.mark.parametrize("code", [-32002, -32602, -32603, 0, 7, 1404])
 def test_404_that_names_the_request_asks_unless_its_code_is_said_of_sessions(code: int) -> None:
     """-32002 is MCP's own word for a resource that does not exist."""
-    may_be_tool_s = code == -32602
-    asked = Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.MAYBE if may_be_tool_s else Ran.NO)
+    asked = Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.NO)
     assert rule_on(404, body_with(code), session_sent=True, names_it=True) == asked
     assert rule_on(404, body_with(code), session_sent=True) == Ruling(Ran.NO, SessionWord.GONE)
     assert rule_on(404, body_with(code), session_sent=False, names_it=True).session is SessionWord.ALIVE

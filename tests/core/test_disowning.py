@@ -66,8 +66,7 @@ def test_where_the_ping_does_not_draw_it_nothing_is_sent_again_and_the_session_i
     disowned(driver.call(), drew)
     assert not reports(driver.log, SessionLost)
     actions = driver.sent("ping").answer({}) if ping == "answered" else driver.sent("ping").cut()
-    may_have_died = ping == "cut" and drew in (500, -32000)
-    assert settled(actions) == [Outcome.IN_DOUBT if may_have_died else Outcome.COMPLETED]
+    assert settled(actions) == [Outcome.IN_DOUBT if drew in (500, -32000) else Outcome.COMPLETED]
     assert len(reports(actions, SessionLost)) == 1
     driver.reinitialized()
     assert posted(driver.log).count("tools/call") == 1

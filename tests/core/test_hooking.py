@@ -47,7 +47,8 @@ def test_what_the_hook_does_with_effects_has_its_row(hooked: Driver) -> None:
 @pytest.mark.parametrize(
     ("how", "outcome", "code"),
     [
-        ("500", Outcome.COMPLETED, None),
+        ("400", Outcome.COMPLETED, None),
+        ("500", Outcome.IN_DOUBT, CODE_IN_DOUBT),
         ("302", Outcome.IN_DOUBT, CODE_IN_DOUBT),
         ("413", Outcome.NOT_EXECUTED, CODE_NOT_EXECUTED),
         ("cut", Outcome.IN_DOUBT, CODE_IN_DOUBT),

@@ -229,7 +229,7 @@ def test_another_attempt_has_a_time_of_its_own(overtaken: Peer) -> None:
 def test_an_error_that_may_not_be_its_answer_leaves_it_open_until_that_is_known(driver: Driver) -> None:
     call = driver.call()
     call.accept()
-    driver.standalone.event(None, call.error())
+    driver.standalone.event(None, call.error(-32600))
     assert not outcomes(outstays(call))
     assert call.is_open
     driver.sent("ping").answer()
