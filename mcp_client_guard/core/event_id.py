@@ -21,8 +21,11 @@ class IdScheme(Enum):
     """What is known of the order of event IDs within one stream."""
 
     OPAQUE = "opaque"
+    """Nothing: an ID only names its event."""
     MONOTONE = "monotone"
+    """Each ends in a decimal number higher than the one before, behind the same prefix; there may be holes."""
     CONTIGUOUS = "contiguous"
+    """The same without holes: each number is the one before plus 1."""
 
 
 def fits_header(event_id: str) -> bool:

@@ -1,4 +1,28 @@
-"""The machine: an input goes in, a list of actions comes out. The only class that composes the others."""
+"""The machine: an input goes in, a list of actions comes out. The only class that composes the others.
+
+It has two halves, each a tower of layers: a layer inherits from the one below it and adds one subject, in a module
+of its own. From the top:
+
+    Hooking      what the `reconcile` hook asks            Carrying     a legacy session, and its one GET stream
+    Crowding     requests that wait for a connection       Aside        the standalone stream makes room for that
+    Calls        what the host sends                       Streams      what the shell tells of a stream
+    Choosing     which generation is used                  Disowning    answers that name another session
+    Taking       whose a message of the server's is        Upgrading    to a socket, and back
+    TakeOver     what a process that died has left         Notes        posts that have no answer
+    OwnRequests  who is told of our own answers            Closing      one last look before an answer
+    Moves        a server that changes its generation      Trials       is a resume proven
+    Recovery     a session is lost, and opened again       Placing      where an event belongs
+    Suspecting   is it lost: what a ping says              Registry     every stream, and what of it is stored
+    Detecting    streamable HTTP, or legacy HTTP+SSE
+    Restoring    a new session brought to where we were
+    Listening    subscriptions of 2026-07-28
+    Reconciling  calls without stream or session
+    Repeats      is this call another one come again
+    Outcomes     how a request goes out; its one outcome
+
+`Calls` decides about requests and the session, `Streams` about continuity. Each knows the other by one field,
+`Outcomes.streams` and `Registry.calls`.
+"""
 
 from __future__ import annotations
 

@@ -96,9 +96,13 @@ class Grade(Enum):
     """How well a resume was proven (DESIGN §4)."""
 
     PROVEN = "proven"
+    """The server has sent an event again that we hold, with the same ID and content: it has the same log."""
     CONSISTENT = "consistent"
+    """Its event IDs go on without a gap, or it says that it has resumed: nothing was shown again."""
     UNVERIFIED = "unverified"
+    """Nothing contradicts, and nothing confirms."""
     BROKEN = "broken"
+    """It is another log, or a part of it is missing: messages may be lost."""
 
 
 @frozen
@@ -116,11 +120,17 @@ class Outcome(Enum):
     """What became of a call (DESIGN §5). Every call ends in exactly one."""
 
     COMPLETED = "completed"
+    """The server answered: with a result, or with an error."""
     RECOVERED = "recovered"
+    """Its answer is known although its caller had been told otherwise, or was gone; or the hook gave it."""
     NOT_EXECUTED = "not_executed"
+    """It has not run: nothing of it was written, or the server refused it unread."""
     RESENT = "resent"
+    """It may have run, and was sent again by consent: that sending has an outcome of its own."""
     IN_DOUBT = "in_doubt"
+    """It was sent, has no answer, and may have run."""
     CANCELLED = "cancelled"
+    """Its caller gave it up before its answer. It may have run, unless the reason says that nothing was sent."""
     INPUT_REQUIRED = "input_required"
     """The server asked for something first: the call goes on with another request, under the same call key."""
 

@@ -126,6 +126,8 @@ class GuardPolicy:
     id_scheme: IdScheme = field(default=IdScheme.OPAQUE, converter=_scheme)
     """Declare `"monotone"` or `"contiguous"` only for a server that promises it: a violation breaks the stream."""
     witness_timeout: float = field(default=5.0, validator=_seconds)
+    """How long a resumed stream has to prove itself, and what is overdue has to follow, such as an answer in the
+    place of one that could not be read."""
     settle_after: float = field(default=60.0, validator=_seconds)
     """Give a call up after this long of resumes that each ended without anything new (five or more in a row)."""
     recheck: float = field(default=15.0, validator=_seconds)

@@ -78,6 +78,7 @@ class DuplicateDropped:
 
     stream: str
     event: str
+    """Fingerprint of its event ID, or `-` where it has none."""
 
 
 @frozen
@@ -126,6 +127,7 @@ class RepeatJoined:
 
     tool: str | None
     call_key: str
+    """Of the call that it was joined to."""
 
 
 @frozen
@@ -134,6 +136,7 @@ class MaybeRedelivered:
 
     stream: str
     event: str
+    """Fingerprint of its event ID."""
 
 
 @frozen
@@ -187,6 +190,7 @@ class SessionLost:
     """The session is gone. Another is opened, within `reinitialize_limit`."""
 
     session: str
+    """Fingerprint of the session ID, or `-` where the server gave none."""
     reason: str
 
 
@@ -212,6 +216,7 @@ class NotificationLost:
     """A notification or an answer of the host's did not reach the server, or was refused."""
 
     method: str
+    """Of the notification; `response` for an answer to the server."""
     why: str
 
 

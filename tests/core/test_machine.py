@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from abc import ABC
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from mcp_client_guard.core import machine
 from mcp_client_guard.core.actions import EndSession, Get, Post, TimerKind
+from mcp_client_guard.core.carrier import Carrying
+from mcp_client_guard.core.hooking import Hooking
 from mcp_client_guard.core.inputs import CloseRequested, Drained, TimerElapsed
 from mcp_client_guard.core.model import Outcome, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
@@ -369,3 +374,13 @@ def test_a_session_lost_twice_is_reported_once() -> None:
     first, second = driver.call(), driver.call()
     assert reports(first.refuse(404), SessionLost)
     assert not reports(second.refuse(404), SessionLost)
+
+
+# The two towers.
+
+
+def test_the_layers_are_drawn_as_they_stand() -> None:
+    drawn = re.findall(r" {4}([A-Z]\w+)", machine.__doc__ or "")
+    for top in (Hooking, Carrying):
+        layers = [layer.__name__ for layer in top.__mro__ if layer not in (ABC, object)]
+        assert [name for name in drawn if name in layers] == layers
