@@ -14,10 +14,13 @@ from typing import TypeVar
 
 class SessionState(Enum):
     NEW = auto()
+    """No `initialize` has been sent, or it failed. On 2026-07-28, which has no sessions, it stays so."""
     INITIALIZING = auto()
+    """The host's `initialize` is sent, its `notifications/initialized` is not: with or without the answer."""
     CONFIRMING = auto()
     """`notifications/initialized` is on its way; requests wait for its acknowledgement (bounded)."""
     LIVE = auto()
+    """Requests go out."""
     LOST = auto()
     """No session; the next request opens one, as far as the budget goes."""
     REINITIALIZING = auto()
@@ -27,51 +30,76 @@ class SessionState(Enum):
     PROVING = auto()
     """A session of an earlier process is offered to the server."""
     CLOSED = auto()
+    """The host has left: nothing comes after it."""
 
 
 class SessionStep(Enum):
     INITIALIZE_SENT = auto()
+    """The host opens a session, whatever became of one before."""
     INITIALIZE_FAILED = auto()
+    """It has no answer that opens a session, and none is to come."""
     INITIALIZED_SENT = auto()
+    """`notifications/initialized` was ordered, the host's or our own."""
     INITIALIZED_TAKEN = auto()
+    """The server has taken it, or its time is over."""
     REINITIALIZE_SENT = auto()
+    """We open a session in the host's name."""
     REINITIALIZE_FAILED = auto()
+    """The server gave none: another attempt follows, or the next request makes one."""
     KEPT = auto()
     """No other session could be opened either: the suspected one is kept."""
     RESTORE_SENT = auto()
+    """In the new session, what the host had asked for in the old one was asked for again."""
     RESTORED = auto()
+    """All of that is answered, or its time is over."""
     OFFERED = auto()
+    """A `ping` asks whether the session of an earlier process lives."""
     ADOPTED = auto()
+    """It does: we go on with it."""
     ABANDONED = auto()
+    """It does not, or cannot be used: the host's `initialize` opens another."""
     GONE = auto()
+    """The server has said that it knows the session no more, or another one has spoken in its place."""
     CLOSED = auto()
+    """The host leaves."""
 
 
 class StreamState(Enum):
     OPEN = auto()
+    """Each event is placed as it comes. So a stream begins, before its first answer."""
     LOST = auto()
+    """Cut; it is asked for again, and there is no answer yet."""
     ON_TRIAL = auto()
+    """A resume was answered: what is new is held until the server has proven itself."""
     BROKEN = auto()
+    """The server has contradicted itself. Left in the same breath: given up, or opened afresh."""
     DONE = auto()
+    """Nothing is owed on it any more, or it was given up."""
 
 
 class StreamStep(Enum):
     CUT = auto()
+    """Its connection is lost, was refused, or is left for another one."""
     ANSWERED = auto()
-    """A GET that makes no claim of continuity was answered."""
+    """What makes no claim of continuity was answered: a GET without a cursor, or a POST that was sent again."""
     RESUMED = auto()
+    """A GET with `Last-Event-ID` was answered."""
     JUDGED = auto()
+    """The trial is over, and nothing contradicts: proven, consistent or unverified."""
     CONTRADICTED = auto()
+    """What came cannot be of the same log, or the server says so itself."""
     FINISHED = auto()
+    """It has its answer, or nobody waits for one, or it is given up."""
 
 
 _S, _T = SessionState, SessionStep
 SESSION: Mapping[tuple[SessionState, SessionStep], SessionState] = {
-    **{(state, _T.INITIALIZE_SENT): _S.INITIALIZING for state in _S if state is not _S.CLOSED},
+    # While a session is PROVING, the host's `initialize` waits for that, or has it abandoned first.
+    **{(state, _T.INITIALIZE_SENT): _S.INITIALIZING for state in _S if state not in (_S.PROVING, _S.CLOSED)},
     (_S.INITIALIZING, _T.INITIALIZE_FAILED): _S.NEW,
     **{
         (state, _T.INITIALIZED_SENT): _S.CONFIRMING
-        for state in (_S.NEW, _S.INITIALIZING, _S.CONFIRMING, _S.LIVE, _S.REINITIALIZING)
+        for state in (_S.INITIALIZING, _S.CONFIRMING, _S.LIVE, _S.REINITIALIZING)
     },
     (_S.CONFIRMING, _T.INITIALIZED_TAKEN): _S.LIVE,
     **{(state, _T.REINITIALIZE_SENT): _S.REINITIALIZING for state in (_S.LOST, _S.LIVE)},
@@ -82,8 +110,9 @@ SESSION: Mapping[tuple[SessionState, SessionStep], SessionState] = {
     (_S.NEW, _T.OFFERED): _S.PROVING,
     (_S.PROVING, _T.ADOPTED): _S.LIVE,
     (_S.PROVING, _T.ABANDONED): _S.NEW,
-    **{(state, _T.GONE): _S.LOST for state in _S if state is not _S.CLOSED},
-    **{(state, _T.CLOSED): _S.CLOSED for state in _S},
+    # NEW, too: where the host's next `initialize` failed, requests still go out in the session before it.
+    **{(state, _T.GONE): _S.LOST for state in (_S.NEW, _S.INITIALIZING, _S.CONFIRMING, _S.LIVE, _S.RESTORING)},
+    **{(state, _T.CLOSED): _S.CLOSED for state in _S if state is not _S.CLOSED},
 }
 
 _X, _Y = StreamState, StreamStep

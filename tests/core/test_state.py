@@ -1,11 +1,19 @@
-"""The two transition tables: what may follow what, and that nothing else may."""
+"""The two transition tables: each row of them is taken by a scene, and no other transition exists.
+
+A scene is a way into a state, and one of the things that a host or a server may do in any state.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
+from typing import Any
 
 import pytest
 
+from mcp_client_guard.core.actions import TimerKind
+from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.state import (
     SESSION,
     STREAM,
@@ -15,67 +23,187 @@ from mcp_client_guard.core.state import (
     StreamStep,
     step,
 )
+from tests.core.driver import Driver, Peer, note
+from tests.core.scenes import Process
 
 S, T, X, Y = SessionState, SessionStep, StreamState, StreamStep
-
-OPEN_STATES = [state for state in S if state is not S.CLOSED]
-SESSION_TABLE: dict[tuple[SessionState, SessionStep], SessionState] = {
-    **{(state, T.INITIALIZE_SENT): S.INITIALIZING for state in OPEN_STATES},
-    **{(state, T.GONE): S.LOST for state in OPEN_STATES},
-    **{(state, T.CLOSED): S.CLOSED for state in S},
-    (S.INITIALIZING, T.INITIALIZE_FAILED): S.NEW,
-    (S.NEW, T.INITIALIZED_SENT): S.CONFIRMING,
-    (S.INITIALIZING, T.INITIALIZED_SENT): S.CONFIRMING,
-    (S.CONFIRMING, T.INITIALIZED_SENT): S.CONFIRMING,
-    (S.LIVE, T.INITIALIZED_SENT): S.CONFIRMING,
-    (S.REINITIALIZING, T.INITIALIZED_SENT): S.CONFIRMING,
-    (S.CONFIRMING, T.INITIALIZED_TAKEN): S.LIVE,
-    (S.CONFIRMING, T.RESTORE_SENT): S.RESTORING,
-    (S.RESTORING, T.RESTORED): S.LIVE,
-    (S.LOST, T.REINITIALIZE_SENT): S.REINITIALIZING,
-    (S.LIVE, T.REINITIALIZE_SENT): S.REINITIALIZING,
-    (S.REINITIALIZING, T.REINITIALIZE_FAILED): S.LOST,
-    (S.REINITIALIZING, T.KEPT): S.LIVE,
-    (S.NEW, T.OFFERED): S.PROVING,
-    (S.PROVING, T.ADOPTED): S.LIVE,
-    (S.PROVING, T.ABANDONED): S.NEW,
-}
-
-STREAM_TABLE = {
-    (X.OPEN, Y.CUT): X.LOST,
-    (X.OPEN, Y.CONTRADICTED): X.BROKEN,
-    (X.OPEN, Y.FINISHED): X.DONE,
-    (X.LOST, Y.CUT): X.LOST,
-    (X.LOST, Y.ANSWERED): X.OPEN,
-    (X.LOST, Y.RESUMED): X.ON_TRIAL,
-    (X.LOST, Y.CONTRADICTED): X.BROKEN,
-    (X.LOST, Y.FINISHED): X.DONE,
-    (X.ON_TRIAL, Y.CUT): X.LOST,
-    (X.ON_TRIAL, Y.JUDGED): X.OPEN,
-    (X.ON_TRIAL, Y.CONTRADICTED): X.BROKEN,
-    (X.ON_TRIAL, Y.FINISHED): X.DONE,
-    (X.BROKEN, Y.CUT): X.LOST,
-    (X.BROKEN, Y.FINISHED): X.DONE,
-    (X.DONE, Y.FINISHED): X.DONE,
-}
+Rows = set[tuple[Any, Any]]
+OVERTAKEN = {(X.DONE, Y.FINISHED)}
+"""Taken by no scene that we know; but to finish a stream is the end of many ways, and may come twice."""
 
 
-@pytest.mark.parametrize(("state", "by"), [*product(SessionState, SessionStep)])
-def test_session_steps_lead_where_the_table_says_and_no_others_exist(state: SessionState, by: SessionStep) -> None:
-    if (state, by) in SESSION_TABLE:
-        assert step(SESSION, state, by) is SESSION_TABLE[state, by]
-    else:
-        with pytest.raises(LookupError, match="no transition"):
-            step(SESSION, state, by)
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Rows:
+    """The rows that a scene has taken."""
+    rows: Rows = set()
+
+    def recorded(table: Any, state: Any, by: Any) -> Any:
+        rows.add((state, by))
+        return step(table, state, by)
+
+    for user in ("session", "stream"):
+        monkeypatch.setattr(f"mcp_client_guard.core.{user}.step", recorded)
+    return rows
 
 
-@pytest.mark.parametrize(("state", "by"), [*product(StreamState, StreamStep)])
-def test_stream_steps_lead_where_the_table_says_and_no_others_exist(state: StreamState, by: StreamStep) -> None:
-    if (state, by) in STREAM_TABLE:
-        assert step(STREAM, state, by) is STREAM_TABLE[state, by]
-    else:
-        with pytest.raises(LookupError, match="no transition"):
-            step(STREAM, state, by)
+# Ways into the states of a session. What was asked last may be answered under another session's name.
+
+
+def session_in(state: SessionState) -> Driver:
+    """The life of a session, as far as this state."""
+    driver = Driver()
+    if state is S.NEW:
+        return driver
+    driver.initialize()
+    if state is S.INITIALIZING:
+        driver.call()  # waits for no confirmation yet
+        return driver
+    driver.notify("notifications/initialized")
+    if state is S.CONFIRMING:
+        return driver
+    driver.sent("notifications/initialized").accept(status=202, events=False)
+    driver.listed({"name": "charge"})
+    call = driver.call()
+    if state is S.LIVE:
+        return driver
+    call.refuse(404)
+    if state is S.LOST:
+        driver.sent("initialize").refuse(401)
+    elif state is S.RESTORING:
+        driver.reopened()
+    return driver
+
+
+def failed_after_another() -> Driver:
+    """Requests go out in the session before it."""
+    driver = session_in(S.LIVE)
+    driver.request("initialize")
+    driver.elapse(TimerKind.DEADLINE, max(driver.orders))
+    driver.call()
+    return driver
+
+
+def opened_beside_a_suspect() -> Driver:
+    driver = Driver().opened()
+    driver.call().refuse(401)
+    driver.sent("ping").refuse(401)
+    return driver
+
+
+def offered() -> Driver:
+    first = Process().connect()
+    first.opened()
+    second = first.process.killed().connect()
+    second.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    return second
+
+
+WAYS: list[tuple[SessionState, Callable[[], Driver]]] = [
+    *((state, partial(session_in, state)) for state in S if state not in (S.PROVING, S.CLOSED)),
+    (S.NEW, failed_after_another),
+    (S.REINITIALIZING, opened_beside_a_suspect),
+    (S.PROVING, offered),
+]
+
+
+def another_answers(driver: Driver) -> None:
+    if driver.orders:
+        driver.peer(max(driver.orders)).accept(session_id="another")
+
+
+def all_is_well(driver: Driver) -> None:
+    """Whatever the guard asks in its own name is answered."""
+    for method in ("initialize", "notifications/initialized", "ping", "tools/list"):
+        if driver.is_waited_for(method):
+            driver.sent(method).answer({"protocolVersion": "2025-11-25"})
+
+
+def nothing_is_granted(driver: Driver) -> None:
+    for method in ("initialize", "ping"):
+        if driver.is_waited_for(method):
+            driver.sent(method).refuse(401)
+
+
+THENS: list[Callable[[Driver], Any]] = [
+    lambda driver: driver.request("initialize", {"another": True}),
+    lambda driver: driver.notify("notifications/initialized"),
+    lambda driver: driver.call("other"),
+    another_answers,
+    all_is_well,
+    nothing_is_granted,
+    Driver.close,
+]
+
+
+def test_each_row_of_the_session_is_taken_by_a_scene_and_no_scene_wants_another(taken: Rows) -> None:
+    for (state, way), then in product(WAYS, THENS):
+        driver = way()
+        assert driver.machine.session.state is state
+        then(driver)
+    assert {row for row in taken if row[0] in S} == set(SESSION)
+
+
+# The same of a stream.
+
+
+def opened() -> Driver:
+    """On a server that promises event IDs without holes."""
+    return Driver(GuardPolicy(id_scheme="contiguous")).opened(standalone=True)
+
+
+def state_of(call: Peer) -> StreamState:
+    return call.driver.machine._streams._streams[call.stream].state
+
+
+def on_call(state: StreamState) -> Peer:
+    call = opened().call()
+    call.accept()
+    for number in (1, 2):
+        call.event(f"e{number}", call.progress(number))
+    if state is not X.OPEN:
+        call.cut()
+    if state is X.ON_TRIAL:
+        call.accept()
+    return call
+
+
+def test_each_row_of_a_stream_is_taken_by_a_scene_and_no_scene_wants_another(taken: Rows) -> None:
+    either: list[Callable[[Peer], Any]] = [Peer.cut, lambda call: call.driver.close()]
+    unanswered = [*either, Peer.accept, lambda call: [call.refuse(410), call.refuse(410)]]
+    answered = [
+        *either,
+        lambda call: call.event("e2", call.progress(2)),
+        lambda call: call.event("e2", note("another")),
+        lambda call: call.event("e9", note("after a hole")),
+    ]
+    for state in (X.OPEN, X.LOST, X.ON_TRIAL):
+        for then in unanswered if state is X.LOST else answered:
+            call = on_call(state)
+            assert state_of(call) is state
+            then(call)
+    unwritten = opened().call()
+    unwritten.not_written()
+    unwritten.accept()
+    assert state_of(unwritten) is X.OPEN
+    standalone = opened().standalone
+    standalone.event("e1", note("one"))
+    standalone.event("e9", note("after a hole"))
+    assert {row for row in taken if row[0] in X} == set(STREAM) - OVERTAKEN
+
+
+# What is no row.
+
+
+def test_a_step_that_is_no_row_is_a_fault_of_ours() -> None:
+    for table, states, steps in ((SESSION, S, T), (STREAM, X, Y)):
+        for row in {*product(states, steps)} - set(table):
+            with pytest.raises(LookupError, match="no transition"):
+                step(table, *row)
+
+
+def test_a_step_leads_to_one_state_from_wherever_it_is_taken() -> None:
+    for table, steps in ((SESSION, T), (STREAM, Y)):
+        assert [len({to for (_, by), to in table.items() if by is each}) for each in steps] == [1] * len(steps)
 
 
 def test_a_stream_that_was_resumed_is_open_only_by_judgement() -> None:
