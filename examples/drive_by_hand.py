@@ -1,8 +1,9 @@
-"""The core, driven by hand: no network, no event loop, no MCP SDK. Each input is ours; each action is printed.
+"""The core, driven by hand: no network, no event loop, no MCP SDK. Each input is ours; what it makes the core
+order is printed, and then how the session and its streams stand.
 
-A call is sent, two events come, the connection is lost. The guard then asks for what follows the event *before*
-the last one, so that a server which holds the log must send the last one again. The first server here does; the
-second has started over.
+See that the row of a call is saved before its request is posted, and a position only when the host has taken what
+was delivered. The connection is lost, and what follows the event *before* the last one is asked for: a server with
+the same log must send the last one again. The first does; the second has started over.
 """
 
 from __future__ import annotations
@@ -10,69 +11,69 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mcp_client_guard.core import inputs
-from mcp_client_guard.core.actions import Action, Deliver, Get, Post, Report
+from attrs import define, field
+
+from mcp_client_guard.core.actions import Action, CancelTimer, Deliver, Get, Post, Report, Save, SetTimer
+from mcp_client_guard.core.inputs import Answered, BodyReceived, ConnectionLost, Drained, EventReceived, Input
+from mcp_client_guard.core.inputs import MessageSubmitted as Submitted
 from mcp_client_guard.core.machine import Machine
-from mcp_client_guard.core.report import CallSettled, Resumed
 
 HALF = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "half done"}}
 OTHER = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "of another caller"}}
 
 
-def tell(machine: Machine, what: str, told: inputs.Input) -> list[Action]:
-    """Give one input, and print the actions in their order (without timers, ledger rows and some reports)."""
-    print(f"  {what}")
-    actions = machine.receive(told)
-    for action in actions:
-        match action:
-            case Post(message=message):
-                print(f"      -> POST {message['method']}")
-            case Get(last_event_id=last):
-                print(f"      -> GET with Last-Event-ID {last}")
-            case Deliver(message=message):
-                print(f"      -> deliver {json.dumps(message.get('result', message.get('params')))[:96]} ...")
-            case Report(event=Resumed(evidence=evidence)):
-                print(f"      -> report: resumed, {evidence}")
-            case Report(event=CallSettled(method=method, outcome=outcome)):
-                print(f"      -> report: {method} is {outcome.value}")
-            case Report(event=event):
-                print(f"      -> report: {type(event).__name__}")
-    return actions
+def shown(action: Action) -> str:
+    match action:
+        case Save(records=records, durable=durable):
+            return f"{', '.join(type(r).__name__ for r in records)}{', durable' if durable else ''}"
+        case Post(message=message):
+            return str(message["method"])
+        case Get(last_event_id=last):
+            return f"Last-Event-ID: {last}"
+        case Deliver(message=message):
+            return f"{json.dumps(message.get('result', message.get('params')))[:80]} ..."
+        case Report(event=event):
+            return f"{type(event).__name__} {getattr(event, 'evidence', '') or getattr(event, 'outcome', '')}"
+        case SetTimer(timer=timer) | CancelTimer(timer=timer):
+            return timer.kind.name
+    return ""
 
 
-def event(order: Post | Get, event_id: str, message: Any) -> inputs.EventReceived:
-    data = json.dumps(message).encode() if message else b""
-    return inputs.EventReceived(order.stream, order.connection, event_id, data, message)
+@define
+class Hand:
+    machine: Machine = field(factory=lambda: Machine(opens_standalone=False))
+    order: Any = None  # the newest exchange: a Post or a Get
+
+    def tell(self, what: str, kind: type[Input], *said: Any) -> None:
+        """One input. What the server says, it says on the newest exchange."""
+        where = () if kind in (Submitted, Drained) else (self.order.stream, self.order.connection)
+        print(f"  {what}: {kind.__name__}")
+        for action in self.machine.receive(kind(*where, *said)):
+            print(f"      {type(action).__name__:11} {shown(action)}".rstrip())
+            self.order = action if isinstance(action, Post | Get) else self.order
+        streams = [f"stream {s.name} is {s.state.name}" for s in self.machine._streams._streams.values()]
+        print(f"    [{', '.join([f'session is {self.machine.session.state.name}', *streams])}]")
+
+    def event(self, what: str, event_id: str, message: Any) -> None:
+        self.tell(what, EventReceived, event_id, json.dumps(message).encode() if message else b"", message)
 
 
-def cut_in_the_middle_of_a_call() -> tuple[Machine, int, Get]:
-    """The machine, the ID of the call on the wire, and the order to resume."""
-    machine = Machine()
-    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}}
-    actions = tell(machine, "the host opens a session", inputs.MessageSubmitted(hello))
-    post = next(a for a in actions if isinstance(a, Post))
-    machine.receive(inputs.Answered(post.stream, post.connection, 200, is_events=False, session_id="session-1"))
-    answer = {"jsonrpc": "2.0", "id": post.message["id"], "result": {"protocolVersion": "2025-11-25"}}
-    tell(machine, "the server answers", inputs.BodyReceived(post.stream, post.connection, answer))
-
+for server, again in (("A server that holds the log", HALF), ("\nA server that has started over", OTHER)):
+    print(server)
+    hand, session = Hand(), "session-1"
+    hand.tell("the host initializes", Submitted, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}})
+    hand.tell("the server answers", Answered, 200, False, session)
+    hand.tell("with JSON", BodyReceived, {"id": 1, "jsonrpc": "2.0", "result": {"protocolVersion": "2025-11-25"}})
+    hand.tell("the host has taken its answer", Drained, 1)
+    hand.tell("and confirms it", Submitted, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    hand.tell("the server accepts that", Answered, 202, False, session)
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "charge"}}
-    actions = tell(machine, "the host calls a tool", inputs.MessageSubmitted(call, call_key="a-uuid"))
-    post = next(a for a in actions if isinstance(a, Post))
-    machine.receive(inputs.Answered(post.stream, post.connection, 200, is_events=True, session_id="session-1"))
-    tell(machine, "event e1 comes, without a message", event(post, "e1", None))
-    tell(machine, "event e2 comes", event(post, "e2", HALF))
-    machine.receive(inputs.Drained(2))
-    lost = inputs.ConnectionLost(post.stream, post.connection, at=1.0, written=True, clean=False, why="reset")
-    get = next(a for a in tell(machine, "the connection is lost", lost) if isinstance(a, Get))
-    tell(machine, "the GET is answered 200", inputs.Answered(get.stream, get.connection, 200, True, "session-1"))
-    return machine, post.message["id"], get
-
-
-print("A server that holds the log")
-guarded, wire_id, resume = cut_in_the_middle_of_a_call()
-tell(guarded, "e2 comes again: the witness", event(resume, "e2", HALF))
-tell(guarded, "e3 comes", event(resume, "e3", {"jsonrpc": "2.0", "id": wire_id, "result": {"content": []}}))
-
-print("\nA server that has started over")
-guarded, _, resume = cut_in_the_middle_of_a_call()
-tell(guarded, "e2 comes, but it is another message", event(resume, "e2", OTHER))
+    hand.tell("the host calls a tool", Submitted, call, {}, "call-key")
+    hand.tell("the server answers", Answered, 200, True, session)
+    hand.event("with e1, which carries nothing", "e1", None)
+    hand.event("and e2, a message", "e2", HALF)
+    hand.tell("the host has taken it", Drained, 1)
+    hand.tell("the connection is lost", ConnectionLost, 1.0, True, False, "reset")
+    hand.tell("the GET is answered 200", Answered, 200, True, session)
+    hand.event("e2 comes, the witness" if again is HALF else "e2 comes, with another message", "e2", again)
+    hand.event("e3 comes", "e3", {"jsonrpc": "2.0", "id": hand.order.stream, "result": {"content": []}})

@@ -249,9 +249,20 @@ def run_example(name: str) -> str:
 def test_driving_the_core_by_hand_shows_a_proven_resume_and_a_broken_one() -> None:
     honest, broken = run_example("drive_by_hand.py").split("\n\n")
     assert "PROVEN" in honest
-    assert "tools/call is completed" in honest
+    assert "IN_DOUBT" not in honest
     assert "BROKEN" in broken
-    assert "tools/call is in_doubt" in broken
+    assert "IN_DOUBT" in broken
+
+
+def test_driving_the_core_by_hand_shows_what_is_saved_before_and_what_after() -> None:
+    out = run_example("drive_by_hand.py")
+    assert "Save        CallSent, durable\n      Post        tools/call\n" in out
+    assert out.index('Deliver     {"data": "half done"}') < out.index("Drained\n      Save        CursorMoved")
+
+
+def test_what_driving_by_hand_prints_is_quoted_as_it_is() -> None:
+    (quoted,) = (b for b in BLOCKS if b.page.name == "architecture.md" and b.language == "text")
+    assert quoted.text in run_example("drive_by_hand.py")
 
 
 def test_the_guarded_agent_gets_every_message_once_and_its_result() -> None:
