@@ -39,7 +39,6 @@ class Exchange:
     last_byte: float = 0.0
     begun: bool = False
     sent: Sent = field(factory=Sent)
-    answered: bool = False
     lingering: bool = False
     paused: bool = False
     """The host is behind, so that nothing is read: no byte can come."""

@@ -23,7 +23,8 @@ from .answer import Answer, Response
 from .left_over import let_go
 from .login import login_watched
 from .pool import IDLE_CONNECTION_SECONDS, PoolClient, tls
-from .sent import DEEPEST_CAUSE, Sent
+from .sent import CLIENT_CLOSED, DEEPEST_CAUSE, Sent
+from .traced import Traced
 from .unlogged import unlogged
 
 logger = logging.getLogger("mcp_client_guard")
@@ -136,42 +137,32 @@ class Endpoint:
     def __attrs_post_init__(self) -> None:
         self._logs = self.tells_when_begun and not isinstance(self.client, PoolClient)
 
+    def sending(self, method: str, begun: Callable[[], None] = lambda: None) -> Sent:
+        """For a request that is about to be made: takes down what the client sends of it."""
+        return Sent(Traced(method == "POST", self.tells_when_begun, begun))
+
     @asynccontextmanager
     async def request(
         self,
         method: str,
         headers: Mapping[str, str],
         content: bytes | None = None,
-        begun: Callable[[], None] = lambda: None,
         url: str | None = None,
-        seen: Sent | None = None,
+        sent: Sent | None = None,
     ) -> AsyncIterator[Answer]:
         """The streamed answer. Redirects are followed with the same method only, within the origin and to its TLS.
 
-        `url`: where to, if not to the endpoint itself; it is a credential. `seen`: takes down what a caller's
-        client has sent.
+        `url`: where to, if not to the endpoint itself; it is a credential. `sent`: of `sending`.
         """
-        seen = seen or Sent()
-        seen.is_post, seen.is_ours, seen.begun = method == "POST", self.tells_when_begun, begun
-        build = partial(
-            self.client.build_request,
-            method,
-            headers=[(k.encode("ascii"), v.encode(_ENCODINGS.get(k, "utf-8"))) for k, v in headers.items()],
-            content=content,
-            extensions={**_EXTENSIONS, "trace": seen.trace},
-        )
-        wanted = url or self.url
-        if self._parsed is not None and self._parsed[0] == wanted:
-            request = build(self._parsed[1])
-        else:
-            request = build(wanted)
-            self._parsed = (wanted, request.url)
+        sent = sent or self.sending(method)
+        build = self._builder(method, headers, content, sent)
+        request = self._built(build, url or self.url)
         if not self.tells_when_begun:
-            begun()
+            sent.traced.begun()
         for hop in range(_MAX_REDIRECTS + 1):
-            seen.goes_as(request)
+            sent.goes_as(request)
             with unlogged() if url is not None or self._logs else nullcontext():
-                response = await self._send(request, seen)
+                response = await self._send(request, sent)
             self._see_version(response)
             try:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers.raw}
@@ -180,7 +171,7 @@ class Endpoint:
                 if target is None or hop == _MAX_REDIRECTS:
                     yield answer
                     return
-                seen.redirected()
+                sent.redirected()
                 # httpx keeps credentials within the origin, and the query; built anew, it would have the client's.
                 request = getattr(response, "next_request", None)
                 if request is None:
@@ -190,15 +181,35 @@ class Endpoint:
             finally:
                 await let_go(response)
 
-    async def _send(self, request: Any, seen: Sent) -> Response:
+    def _builder(
+        self, method: str, headers: Mapping[str, str], content: bytes | None, sent: Sent
+    ) -> Callable[[Any], Any]:
+        """Makes the request to any URL."""
+        return partial(
+            self.client.build_request,
+            method,
+            headers=[(k.encode("ascii"), v.encode(_ENCODINGS.get(k, "utf-8"))) for k, v in headers.items()],
+            content=content,
+            extensions={**_EXTENSIONS, "trace": sent.traced.trace},
+        )
+
+    def _built(self, build: Callable[[Any], Any], url: str) -> Any:
+        """The request; most are for the same URL, which is parsed once."""
+        if self._parsed is not None and self._parsed[0] == url:
+            return build(self._parsed[1])
+        request = build(url)
+        self._parsed = (url, request.url)
+        return request
+
+    async def _send(self, request: Any, sent: Sent) -> Response:
         if is_closed(self.client):
-            seen.unsendable = "the HTTP client is closed"
-            raise ConnectionError(seen.unsendable)
-        login = login_watched(self.client, request, seen)
+            sent.is_closed = True
+            raise ConnectionError(CLIENT_CLOSED)
+        login = login_watched(self.client, request, sent)
         try:
             response: Response = await self.client.send(request, stream=True, follow_redirects=False, **login)
         except Exception as error:
-            refusal = _refusal_in(error, request, seen)
+            refusal = _refusal_in(error, request, sent)
             if refusal is None:
                 raise
             return refusal
@@ -211,7 +222,7 @@ class Endpoint:
             logger.warning("the HTTP client uses HTTP/2: dead connections may not be left, nor calls be cancelled")
 
 
-def _refusal_in(error: BaseException | None, request: Any, seen: Sent) -> Response | None:
+def _refusal_in(error: BaseException | None, request: Any, sent: Sent) -> Response | None:
     """The refusal of this request, where the client makes an error of it (`raise_for_status` in a hook).
 
     Of this very request: an auth flow has requests of its own, whose refusals say nothing of ours. And of its last
@@ -222,7 +233,7 @@ def _refusal_in(error: BaseException | None, request: Any, seen: Sent) -> Respon
         response: Any = getattr(error, "response", None)
         with suppress(Exception):  # an error of the caller's own, which may look like anything
             is_refusal = response.request is request and not 200 <= response.status_code < 300
-            if is_refusal and seen.is_last_word(response):
+            if is_refusal and sent.is_last_word(response):
                 found: Response = response
                 return found
         error = getattr(error, "__cause__", None)

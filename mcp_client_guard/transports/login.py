@@ -19,7 +19,7 @@ def login_watched(client: Any, request: Any, sent: Sent) -> dict[str, Any]:
     owner = owner_of(client, "send")
     if owner is None:
         return {}
-    sent.is_watched, sent.transport_for = True, client._transport_for_url
+    sent.login.transport_for = client._transport_for_url
     if client.auth is None:
         sent.let_go(request)
         return {}

@@ -325,11 +325,10 @@ class StreamableHttp:
         else:
             method, accept, content = "GET", _ACCEPT_EVENTS, None
         headers = {**order.headers, **accept}
-        begun = partial(self.begin, exchange)
+        exchange.sent = self.endpoint.sending(method, partial(self.begin, exchange))
         url = order.target if isinstance(order, Post) else None
-        async with self.endpoint.request(method, headers, content, begun, url, exchange.sent) as answer:
+        async with self.endpoint.request(method, headers, content, url, exchange.sent) as answer:
             exchange.last_byte = anyio.current_time()
-            exchange.answered = True
             await self._read(exchange, answer)
             clean = answer.complete_by_framing
         return exchange.ended(clean=clean)

@@ -92,7 +92,8 @@ class Sockets:
         sent = {name.lower(): value for name, value in protocol.connect().headers.raw_items()}
         del sent["host"]
         headers = {**order.headers, **sent, TICKET: order.ticket}
-        async with self.endpoint.request("GET", headers, begun=partial(shell.begin, exchange)) as answer:
+        seen = self.endpoint.sending("GET", partial(shell.begin, exchange))
+        async with self.endpoint.request("GET", headers, sent=seen) as answer:
             exchange.last_byte = anyio.current_time()
             session_id = answer.session_id
             stream = _stream_below(answer)
