@@ -25,6 +25,26 @@ def refuse_wrong(**given: Any) -> None:
             raise ValueError(f"{name} must be {wanted}")
 
 
+def refuse_unfit(
+    url: str, generation: str, headers: Mapping[str, str] | None, http_client: http.HttpClient | None
+) -> None:
+    """What is right by itself, and cannot be meant together.
+
+    Raises:
+        ValueError: as for `Guard`.
+    """
+    if generation not in ("auto", "sessions", "host", "legacy-sse"):
+        raise ValueError(f"generation must be 'auto', 'sessions', 'host' or 'legacy-sse', not {generation!r}")
+    if http_client is None:
+        return
+    if headers is not None:
+        raise ValueError("give headers or http_client, not both: set the headers on your client")
+    if http.may_use_http2(http_client, url):
+        raise ValueError("http_client must speak HTTP/1.1, where streams can be closed: make it without http2")
+    if generation == "legacy-sse" and http.connection_limit(http_client, url) == 1:
+        raise ValueError("http_client allows one connection, which a legacy session holds: allow two or more")
+
+
 def upgrade_url(url: str, websocket: bool | str) -> str:
     """Where to ask for the upgrade."""
     try:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
-from ._arguments import refuse_wrong, upgrade_url
+from ._arguments import refuse_unfit, refuse_wrong, upgrade_url
 from ._connection import Connection, call_keys_here
 from ._errors import GuardError
 from ._events import Callback, EventCallback, Listener, level_of
@@ -97,14 +97,7 @@ class Guard:
             websocket=websocket,
             terminate_on_close=terminate_on_close,
         )
-        if generation not in ("auto", "sessions", "host", "legacy-sse"):
-            raise ValueError(f"generation must be 'auto', 'sessions', 'host' or 'legacy-sse', not {generation!r}")
-        if headers is not None and http_client is not None:
-            raise ValueError("give headers or http_client, not both: set the headers on your client")
-        if http_client is not None and http.may_use_http2(http_client, url):
-            raise ValueError("http_client must speak HTTP/1.1, where streams can be closed: make it without http2")
-        if generation == "legacy-sse" and http_client is not None and http.connection_limit(http_client, url) == 1:
-            raise ValueError("http_client allows one connection, which a legacy session holds: allow two or more")
+        refuse_unfit(url, generation, headers, http_client)
         self.url = url
         self.key = key
         self.principal = principal

@@ -103,7 +103,10 @@ class Ownership:
         return kept if isinstance(kept, int) else _KEPT_BY_OTHER_STORES
 
     async def _take_over(self, connection: Connection, claim: Claim, origin: str) -> None:
-        """The first connection under the key goes on where the last owner of it has left off."""
+        """The first connection under the key goes on where the last owner of it has left off.
+
+        `origin` is the endpoint, as `http.endpoint_of` has it.
+        """
         self._left.clear()
         store, key, principal = self._guard.store, self._guard.key, self._guard.principal
         epoch = getattr(claim, "epoch", None)

@@ -169,9 +169,13 @@ class SessionEnded:
     reason: str
 
 
+STORED_ROWS = 8
+"""Rows of each stream's trail that are kept on disk (DESIGN §4)."""
+
+
 @frozen
 class CursorMoved:
-    """The newest drained rows of a stream, at most eight, newest last."""
+    """The newest drained rows of a stream, at most `STORED_ROWS`, newest last."""
 
     incarnation: int
     stream: str

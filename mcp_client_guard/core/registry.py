@@ -43,8 +43,8 @@ _CAP = 10.0
 _STANDALONE_CAP = 60.0
 _KEPT_TRAILS = 64
 _ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED, Outcome.INPUT_REQUIRED)
-_MAYBE_REDELIVERED = 512
-"""A cursor on disk is at most this many events behind (DESIGN §7)."""
+MAYBE_REDELIVERED = 512
+"""A cursor on disk is at most this many events behind (DESIGN §7): by then the shell tells what was drained."""
 
 
 @define(eq=False, repr=False)
@@ -174,7 +174,7 @@ class Registry:
             stream.undrained += 1
             self._undrained.append((stream, stream.trail.newest_number, answer))
             before = stream.drained_before
-            if before is not None and stream.trail.newest_number <= before + _MAYBE_REDELIVERED:
+            if before is not None and stream.trail.newest_number <= before + MAYBE_REDELIVERED:
                 self.out.append(Report(MaybeRedelivered(stream.name, self._shown(stream.trail.cursor))))
         else:
             self._undrained.append((None, 0, answer))

@@ -1,13 +1,23 @@
-"""What a store gives back: the rows of the ledger and of the sessions, as a reader sees them."""
+"""What a store gives back, the rows as a reader sees them; and what it need not be given."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from .ledger import HOOK_KEY, NEVER_SENT
-from .model import JSON, Generation, Outcome, Seen, ServerAnswered, Told
+from .model import (
+    JSON,
+    AnswerDrained,
+    CallSettled,
+    Generation,
+    Outcome,
+    Record,
+    Seen,
+    ServerAnswered,
+    Told,
+)
 
 
 @frozen
@@ -40,7 +50,8 @@ class StoredCall:
     repeats: int
     """How often somebody sent this call again, and was refused or joined to it."""
     origin: str | None = None
-    """Where it was sent. None: not known, in a row of an earlier version."""
+    """The endpoint it was sent to: scheme, host, port and path, and a digest of the query if there is one.
+    None: not known, in a row of an earlier version."""
     principal: str | None = None
     told: Told = Told.CALLER
     """Who knows the outcome."""
@@ -69,6 +80,7 @@ class StoredSession:
     incarnation: int
     generation: Generation
     origin: str
+    """The endpoint, as in `StoredCall`."""
     principal: str | None
     session_id: str | None = field(repr=False)
     protocol_version: str | None
@@ -84,3 +96,16 @@ class StoredSession:
     """The newest of its opening, its calls' sending and its cursors' moves."""
     passed: Mapping[str, int] = field(factory=dict)
     """By stream name, how many events after its cursor were drained, where any were."""
+
+
+def without_drained_answers(records: Iterable[Record]) -> list[Record]:
+    """As many, in order: an answer that is drained further on, as most are, need not be written to be deleted."""
+    drained: set[tuple[int, int]] = set()
+    kept: list[Record] = []
+    for record in reversed(list(records)):
+        if isinstance(record, AnswerDrained) and not record.kept:
+            drained.add((record.incarnation, record.wire_id))
+        elif isinstance(record, CallSettled) and (record.incarnation, record.wire_id) in drained:
+            record = evolve(record, answer=None, told=Told.CALLER)
+        kept.append(record)
+    return kept[::-1]

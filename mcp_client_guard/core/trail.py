@@ -12,9 +12,8 @@ from enum import Enum
 from attrs import define, field, frozen
 
 from .event_id import MAX_EVENT_ID, IdScheme, fits_header, follows
-from .model import Seen, digest_of
+from .model import STORED_ROWS, Seen, digest_of
 
-STORED_ROWS = 8
 _KEPT_DATA = 16 * 1024
 """Larger data is kept as its digest only, so that a trail stays small (S15)."""
 _KEPT_DATA_FINISHED = 1024

@@ -75,6 +75,9 @@ class Store(Protocol):
     async def claim(self, key: str, *, origin: str, principal: str | None) -> Claim:
         """Become the one owner of `key`. An owner whose event loop has ended is none: nobody can release it.
 
+        `origin` is the endpoint that the rows are of: scheme, host, port and path, and a digest of the query if
+        there is one.
+
         Raises:
             StoreInUse: a live owner holds the key, in this or another process. Raised at once.
             StoreDamaged: the file is foreign, newer than this version, or corrupt; it is left as it is.

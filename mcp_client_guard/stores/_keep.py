@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from attrs import frozen
 
-CURSOR_ROWS = 8
-"""Rows kept of each stream's trail, newest last (DESIGN §4)."""
-
 ENDED_SESSIONS = 100
 """Ended sessions kept under each key. Open ones are never pruned."""
 

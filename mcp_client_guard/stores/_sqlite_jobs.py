@@ -15,7 +15,7 @@ from mcp_client_guard.stores._lock import FileLock
 from mcp_client_guard.stores._wake import Waiter
 
 
-class Ownership:
+class HeldKey:
     """The right to write under one key, while it lasts. Changed by the thread only."""
 
     def __init__(self, owner: rows.Owner, limits: Keep, lock: FileLock) -> None:
@@ -23,7 +23,7 @@ class Ownership:
         self.owner = owner
         self.limits = limits
         self.lock = lock
-        self.held = False
+        self.is_held = False
         self.epoch = 0
         self.found: Generation | None = None
         self.sent = 0
@@ -43,8 +43,8 @@ class Job:
 
     doing = "work"
 
-    def __init__(self, ownership: Ownership) -> None:
-        self.ownership = ownership
+    def __init__(self, held: HeldKey) -> None:
+        self.held = held
         self.waiter: Waiter | None = None
         self.error: StoreError | None = None
 
@@ -77,7 +77,7 @@ class NewSlot(GroupJob):
     slot = 0
 
     def run(self, db: sqlite3.Connection) -> None:
-        self.slot = rows.add_slot(db, self.ownership.key)
+        self.slot = rows.add_slot(db, self.held.key)
 
 
 class Write(GroupJob):
@@ -85,16 +85,16 @@ class Write(GroupJob):
 
     doing = "write"
 
-    def __init__(self, ownership: Ownership, slot: int, records: Sequence[Record], durable: bool) -> None:
-        super().__init__(ownership)
+    def __init__(self, held: HeldKey, slot: int, records: Sequence[Record], durable: bool) -> None:
+        super().__init__(held)
         self.slot = slot
         self.records = tuple(records)  # the caller may be cancelled, and go on with its list
         self.durable = durable
         self.at = time.time()
 
     def run(self, db: sqlite3.Connection) -> None:
-        rows.keep(db, self.ownership.owner, self.slot, self.records, self.at)
-        self.ownership.sent += sum(isinstance(record, CallSent) for record in self.records)
+        rows.keep(db, self.held.owner, self.slot, self.records, self.at)
+        self.held.sent += sum(isinstance(record, CallSent) for record in self.records)
 
 
 class Forget(GroupJob):
@@ -103,10 +103,10 @@ class Forget(GroupJob):
     doing = "forget"
     durable = True
 
-    def __init__(self, ownership: Ownership, call_key: str) -> None:
-        super().__init__(ownership)
+    def __init__(self, held: HeldKey, call_key: str) -> None:
+        super().__init__(held)
         self.call_key = call_key
         self.removed = 0
 
     def run(self, db: sqlite3.Connection) -> None:
-        self.removed = rows.forget(db, self.ownership.owner, self.call_key)
+        self.removed = rows.forget(db, self.held.owner, self.call_key)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
     HAS_ANSWER,
     JSON,
+    STORED_ROWS,
     AnswerDrained,
     CallNamed,
     CallRepeated,
@@ -30,10 +31,10 @@ from mcp_client_guard.core.model import (
     SessionOpened,
     TaskCreated,
     TaskEnded,
-    Told,
     assert_never,
 )
-from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, SERVER_ANSWERS, Keep
+from mcp_client_guard.core.stored import without_drained_answers
+from mcp_client_guard.stores._keep import ENDED_SESSIONS, SERVER_ANSWERS, Keep
 from mcp_client_guard.stores._sqlite_schema import (
     ANSWER_COLUMNS,
     CALL_COLUMNS,
@@ -50,18 +51,8 @@ _NEWEST = (
     " ORDER BY id DESC LIMIT 1)"
 )
 
-SessionRecord = (
-    CallSent
-    | CallSettled
-    | AnswerDrained
-    | TaskCreated
-    | TaskEnded
-    | CursorMoved
-    | CursorDropped
-    | SessionOpened
-    | SessionEnded
-    | ServerAnswered
-)
+CallRecord = CallSent | CallSettled | AnswerDrained | TaskCreated | TaskEnded
+SessionRecord = CursorMoved | CursorDropped | SessionOpened | SessionEnded | ServerAnswered
 
 
 @frozen
@@ -106,19 +97,6 @@ def keep(db: sqlite3.Connection, owner: Owner, slot: int, records: Sequence[Reco
         _keep(db, owner, slot, record, now)
 
 
-def without_drained_answers(records: Sequence[Record]) -> Iterable[Record]:
-    """An answer that is drained in the same batch, as most are, need not be written to be deleted."""
-    drained: set[tuple[int, int]] = set()
-    kept: list[Record] = []
-    for record in reversed(records):
-        if isinstance(record, AnswerDrained) and not record.kept:
-            drained.add((record.incarnation, record.wire_id))
-        elif isinstance(record, CallSettled) and (record.incarnation, record.wire_id) in drained:
-            record = evolve(record, answer=None, told=Told.CALLER)
-        kept.append(record)
-    return reversed(kept)
-
-
 def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: float) -> None:
     match record:
         case CallRepeated():
@@ -134,14 +112,16 @@ def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: 
             generation = record.generation and record.generation.value
             found = (generation, owner.origin, owner.key)
             db.execute("UPDATE owner SET generation = ?, generation_of = ? WHERE key = ?", found)
+        case CallSent() | CallSettled() | AnswerDrained() | TaskCreated() | TaskEnded():
+            _keep_of_call(db, owner, slot, record, now)
         case _:
             _keep_of_session(db, owner, slot, record, now)
 
 
-def _keep_of_session(db: sqlite3.Connection, owner: Owner, slot: int, record: SessionRecord, now: float) -> None:
+def _keep_of_call(db: sqlite3.Connection, owner: Owner, slot: int, record: CallRecord, now: float) -> None:
     if isinstance(record, (CallSettled, TaskEnded)) and record.slot is not None:
         slot = record.slot
-    session = (owner.key, slot, record.incarnation)
+    call = (owner.key, slot, record.incarnation, record.wire_id)
     match record:
         case CallSent():
             _add_call(db, owner, slot, record, now)
@@ -149,28 +129,25 @@ def _keep_of_session(db: sqlite3.Connection, owner: Owner, slot: int, record: Se
             db.execute(
                 "UPDATE call SET outcome = ?, reason = ?, settled_at = ?, answer = coalesce(?, answer), untold = ?"
                 f" WHERE {_THIS_CALL}",
-                (
-                    record.outcome.value,
-                    record.reason,
-                    now,
-                    _text(record.answer),
-                    record.told.value,
-                    *session,
-                    record.wire_id,
-                ),
+                (record.outcome.value, record.reason, now, _text(record.answer), record.told.value, *call),
             )
         case AnswerDrained():
             answer = "answer" if record.kept else "NULL"
-            db.execute(
-                f"UPDATE call SET untold = 0, answer = {answer} WHERE {_THIS_CALL}", (*session, record.wire_id)
-            )
+            db.execute(f"UPDATE call SET untold = 0, answer = {answer} WHERE {_THIS_CALL}", call)
         case TaskCreated():
             db.execute(
                 f"UPDATE call SET task_id = ?, task_is_extension = ?, task_open = 1 WHERE {_THIS_CALL}",
-                (json.dumps(record.task_id), int(record.is_extension), *session, record.wire_id),
+                (json.dumps(record.task_id), int(record.is_extension), *call),
             )
         case TaskEnded():
-            db.execute(f"UPDATE call SET task_open = 0 WHERE {_THIS_CALL}", (*session, record.wire_id))
+            db.execute(f"UPDATE call SET task_open = 0 WHERE {_THIS_CALL}", call)
+        case _:
+            assert_never(record)
+
+
+def _keep_of_session(db: sqlite3.Connection, owner: Owner, slot: int, record: SessionRecord, now: float) -> None:
+    session = (owner.key, slot, record.incarnation)
+    match record:
         case CursorMoved():
             db.execute(
                 f"INSERT OR REPLACE INTO cursor ({CURSOR_COLUMNS}) SELECT key, slot, incarnation, ?, ?, ?, ?"
@@ -296,7 +273,7 @@ def prune(db: sqlite3.Connection, key: str, limits: Keep, now: float) -> None:
 
 
 def _trail_to_text(rows: tuple[Seen, ...]) -> str:
-    return json.dumps([[row.event_id, row.digest.hex()] for row in rows[-CURSOR_ROWS:]])
+    return json.dumps([[row.event_id, row.digest.hex()] for row in rows[-STORED_ROWS:]])
 
 
 def _text(answer: JSON | None) -> str | None:

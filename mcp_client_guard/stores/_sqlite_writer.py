@@ -22,7 +22,7 @@ from mcp_client_guard._errors import StoreError, StoreInUse, StoreOwnershipLost
 from mcp_client_guard._loops import has_ended
 from mcp_client_guard.stores import _sqlite_rows as rows
 from mcp_client_guard.stores._sqlite_file import OpenFile, translate
-from mcp_client_guard.stores._sqlite_jobs import Claim, GroupJob, Job, Ownership, Release
+from mcp_client_guard.stores._sqlite_jobs import Claim, GroupJob, HeldKey, Job, Release
 from mcp_client_guard.stores._wake import Waiter
 
 NORMAL, FULL = 1, 2
@@ -55,7 +55,7 @@ class Writer:
         """Held by the thread while it does anything."""
         self._running = False
         self._file: OpenFile | None = None
-        self._owners: set[Ownership] = set()
+        self._owners: set[HeldKey] = set()
 
     async def do(self, job: Job) -> None:
         """Wait until the job is done; raises its error. A cancelled job is done all the same."""
@@ -89,8 +89,8 @@ class Writer:
         if self._file is not None:
             _never_close(self._file.db)
             self._is_inherited = True
-        for ownership in self._owners:
-            ownership.held = False
+        for held in self._owners:
+            held.is_held = False
         self._begin()
 
     def _run(self) -> None:
@@ -98,12 +98,15 @@ class Writer:
             jobs = self._take()
             with self.working:
                 self._carry_out(jobs)
-                if not self._owners:
-                    self._close()
-                    with self._starting:
-                        if self._jobs.empty():
-                            self._running = False
-                            return
+                if not self._owners and self._is_over():
+                    return
+
+    def _is_over(self) -> bool:
+        """Close the file, which nobody owns a key in; with nothing queued the thread ends."""
+        self._close()
+        with self._starting:
+            self._running = not self._jobs.empty()
+            return not self._running
 
     def _take(self) -> list[Job]:
         """Everything queued; waits for the first."""
@@ -124,23 +127,23 @@ class Writer:
     def _alone(self, job: Job) -> None:
         try:
             if isinstance(job, Claim):
-                self._claim(job.ownership)
+                self._claim(job.held)
             elif isinstance(job, Release):
-                self._release(job.ownership)
+                self._release(job.held)
         except Exception as wrong:
             job.error = translate(wrong, self._path, job.doing)
         _wake([job])
         if isinstance(job, Claim) and job.error is None:
-            self._prune(job.ownership)
+            self._prune(job.held)
 
     # --- groups -----------------------------------------------------------------------------------
 
     def _group(self, jobs: Sequence[GroupJob]) -> None:
         """One transaction for all; what is wrong with one job is no concern of the others."""
-        admitted = [job for job in jobs if job.ownership.held]
+        admitted = [job for job in jobs if job.held.is_held]
         for job in jobs:
-            if not job.ownership.held:
-                job.error = StoreOwnershipLost(f"key {job.ownership.key!r} was released: connect again")
+            if not job.held.is_held:
+                job.error = StoreOwnershipLost(f"key {job.held.key!r} was released: connect again")
         try:
             if admitted:
                 self._commit(admitted, FULL if any(job.durable for job in admitted) else NORMAL)
@@ -148,9 +151,9 @@ class Writer:
             for job in admitted:
                 job.error = job.error or translate(wrong, self._path, job.doing)
         _wake(jobs)
-        for ownership in {job.ownership for job in admitted}:
-            if ownership.sent >= ownership.limits.slack:
-                self._prune(ownership)
+        for held in {job.held for job in admitted}:
+            if held.sent >= held.limits.slack:
+                self._prune(held)
         if self._in_log >= LOG_GROUPS:
             self._empty_log()
 
@@ -158,12 +161,10 @@ class Writer:
         assert self._file is not None
         self._file.refuse_if_replaced()
         with self._transaction(synchronous) as db:
-            lost = {owner for owner in {job.ownership for job in jobs} if not owner.in_force(db)}
+            lost = {owner for owner in {job.held for job in jobs} if not owner.in_force(db)}
             for job in jobs:
-                if job.ownership in lost:
-                    job.error = StoreOwnershipLost(
-                        f"another owner took key {job.ownership.key!r} over: connect again"
-                    )
+                if job.held in lost:
+                    job.error = StoreOwnershipLost(f"another owner took key {job.held.key!r} over: connect again")
                 elif len(jobs) == 1:
                     job.run(db)
                 else:
@@ -210,49 +211,49 @@ class Writer:
         except sqlite3.Error:
             self._file.log_is_suspect = True  # it begins with a flush
 
-    def _prune(self, ownership: Ownership) -> None:
+    def _prune(self, held: HeldKey) -> None:
         """After the tasks were woken, so that no write waits for it. On a full disk, another time."""
-        ownership.sent = 0
+        held.sent = 0
         with suppress(sqlite3.Error, OSError), self._transaction(NORMAL) as db:
-            if ownership.in_force(db):
-                rows.prune(db, ownership.key, ownership.limits, time.time())
+            if held.in_force(db):
+                rows.prune(db, held.key, held.limits, time.time())
 
     # --- ownership --------------------------------------------------------------------------------
 
-    def _claim(self, ownership: Ownership) -> None:
+    def _claim(self, held: HeldKey) -> None:
         self.refuse_if_inherited()
         for other in list(self._owners):
-            if other.key == ownership.key and has_ended(other.loop):
+            if other.key == held.key and has_ended(other.loop):
                 self._release(other)
         if self._file is None:
             self._file = OpenFile(self._path)
             self._synchronous, self._in_log = None, 0
         self._file.refuse_if_replaced()
-        if not ownership.lock.acquire():
+        if not held.lock.acquire():
             raise StoreInUse(
-                f"{ownership.lock.holder()} owns key {ownership.key!r} in {self._path}: use another key, or"
+                f"{held.lock.holder()} owns key {held.key!r} in {self._path}: use another key, or"
                 " close that Guard first"
             )
         try:
             with self._transaction(FULL) as db:
-                ownership.epoch = rows.take_over(db, ownership.key)
-                ownership.found = rows.found_at(db, ownership.owner)
+                held.epoch = rows.take_over(db, held.key)
+                held.found = rows.found_at(db, held.owner)
         except BaseException:
-            ownership.lock.release(unlink=True)
+            held.lock.release(unlink=True)
             raise
-        ownership.held = True
-        self._owners.add(ownership)
+        held.is_held = True
+        self._owners.add(held)
 
-    def _release(self, ownership: Ownership) -> None:
-        if not ownership.held:
+    def _release(self, held: HeldKey) -> None:
+        if not held.is_held:
             return
-        ownership.held = False
-        self._owners.remove(ownership)
+        held.is_held = False
+        self._owners.remove(held)
         try:
             if not self._owners:
                 self._close()
         finally:
-            ownership.lock.release(unlink=True)
+            held.lock.release(unlink=True)
 
     def _close(self) -> None:
         file, self._file = self._file, None

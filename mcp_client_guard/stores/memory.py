@@ -15,7 +15,7 @@ from mcp_client_guard.core.model import (
 )
 from mcp_client_guard.stores import StoredCall, StoredSession
 from mcp_client_guard.stores._keep import Keep
-from mcp_client_guard.stores._memory_ledger import Ledger
+from mcp_client_guard.stores._memory_rows import KeyRows
 
 __all__ = ["MemoryStore"]
 
@@ -34,7 +34,7 @@ class MemoryStore:
 
     def __init__(self, *, keep_calls: int = 10_000, keep_days: float = 30) -> None:
         self._keep = Keep.checked(keep_calls, keep_days)
-        self._ledgers: dict[str, Ledger] = {}
+        self._keys: dict[str, KeyRows] = {}
         self._lock = threading.Lock()
 
     @property
@@ -43,72 +43,72 @@ class MemoryStore:
         return self._keep.most
 
     def __repr__(self) -> str:
-        return f"<MemoryStore of {len(self._ledgers)} keys>"
+        return f"<MemoryStore of {len(self._keys)} keys>"
 
     async def claim(self, key: str, *, origin: str, principal: str | None) -> MemoryClaim:
         """Become the one owner of `key` in this store. See `Store.claim`."""
         with self._lock:
-            ledger = self._ledgers.setdefault(key, Ledger(key, self._keep))
-            if ledger.owner is not None and not has_ended(ledger.owner.loop):
+            rows = self._keys.setdefault(key, KeyRows(key, self._keep))
+            if rows.owner is not None and not has_ended(rows.owner.loop):
                 raise StoreInUse(f"a live Guard owns key {key!r}: use another key, or close that Guard first")
-            claim = MemoryClaim(ledger, origin, principal)
-            ledger.owner, ledger.epoch = claim, claim.epoch
-            ledger.prune(time.time())
+            claim = MemoryClaim(rows, origin, principal)
+            rows.owner, rows.epoch = claim, claim.epoch
+            rows.prune(time.time())
         return claim
 
     async def calls(self, key: str | None = None) -> list[StoredCall]:
         """Every ledger row (of `key`), oldest first."""
-        found = [row for ledger in self._chosen(key) for row in list(ledger.calls.values())]
+        found = [row for rows in self._chosen(key) for row in list(rows.calls.values())]
         return sorted((row.stored() for row in found), key=lambda call: call.sent_at)
 
     async def unfinished(self, key: str) -> list[StoredCall]:
         """The rows of `key` that are left to be seen to. See `Store`."""
-        return [row.stored() for ledger in self._chosen(key) for row in ledger.unfinished()]
+        return [row.stored() for rows in self._chosen(key) for row in rows.unfinished()]
 
     async def sessions(self, key: str | None = None) -> list[StoredSession]:
         """Every session record (of `key`), oldest first."""
-        found = [session for ledger in self._chosen(key) for session in ledger.stored_sessions()]
+        found = [session for rows in self._chosen(key) for session in rows.stored_sessions()]
         return sorted(found, key=lambda session: session.opened_at)
 
-    def _chosen(self, key: str | None) -> list[Ledger]:
+    def _chosen(self, key: str | None) -> list[KeyRows]:
         if key is None:
-            return list(self._ledgers.values())
-        return [self._ledgers[key]] if key in self._ledgers else []
+            return list(self._keys.values())
+        return [self._keys[key]] if key in self._keys else []
 
 
 class MemoryClaim:
     """Ownership of one key of a MemoryStore. See `Claim`."""
 
-    __slots__ = ("_ledger", "_origin", "_principal", "epoch", "loop")
+    __slots__ = ("_origin", "_principal", "_rows", "epoch", "loop")
 
-    def __init__(self, ledger: Ledger, origin: str, principal: str | None) -> None:
+    def __init__(self, rows: KeyRows, origin: str, principal: str | None) -> None:
         self.loop = post_to_this_loop()
-        self._ledger = ledger
+        self._rows = rows
         self._origin = origin
         self._principal = principal
-        self.epoch = ledger.epoch + 1
+        self.epoch = rows.epoch + 1
 
     @property
     def found(self) -> Generation | None:
         """The generation that last worked at this endpoint."""
-        return self._ledger.found.get(self._origin)
+        return self._rows.found.get(self._origin)
 
     async def new_slot(self) -> int:
         """A slot number never used before under this key."""
-        ledger = self._owned()
-        ledger.slots += 1
-        return ledger.slots
+        rows = self._owned()
+        rows.slots += 1
+        return rows.slots
 
     async def write(self, slot: int, records: Sequence[Record], *, durable: bool = False) -> None:
         """Keep `records`, in order, all or none. See `Claim.write`."""
-        ledger = self._owned()
-        ledger.refuse_repeats(slot, records)
+        rows = self._owned()
+        rows.refuse_repeats(slot, records)
         now = time.time()
         for record in records:
-            ledger.keep(slot, record, now, self._origin, self._principal)
-        ledger.unpruned += sum(isinstance(record, CallSent) for record in records)
-        if ledger.unpruned >= ledger.limits.slack:
-            ledger.prune(now)
+            rows.keep(slot, record, now, self._origin, self._principal)
+        rows.unpruned += sum(isinstance(record, CallSent) for record in records)
+        if rows.unpruned >= rows.limits.slack:
+            rows.prune(now)
 
     async def forget(self, call_key: str) -> int:
         """Delete the owner's rows of this call key; returns how many. See `Claim.forget`."""
@@ -116,10 +116,10 @@ class MemoryClaim:
 
     async def release(self) -> None:
         """Give the key up. Idempotent."""
-        if self._ledger.owner is self:
-            self._ledger.owner = None
+        if self._rows.owner is self:
+            self._rows.owner = None
 
-    def _owned(self) -> Ledger:
-        if self._ledger.owner is not self:
-            raise StoreOwnershipLost(f"key {self._ledger.key!r} was released: connect again")
-        return self._ledger
+    def _owned(self) -> KeyRows:
+        if self._rows.owner is not self:
+            raise StoreOwnershipLost(f"key {self._rows.key!r} was released: connect again")
+        return self._rows

@@ -64,15 +64,15 @@ class SQLiteStore:
         """Become the one owner of `key`. See `Store.claim`. Without `origin`: to forget what is of none."""
         name = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         lock = FileLock(f"{self._path}-lock-{name}")
-        ownership = jobs.Ownership(rows.Owner(key, origin, principal), self._keep, lock)
+        held = jobs.HeldKey(rows.Owner(key, origin, principal), self._keep, lock)
         try:
-            await self._writer.do(jobs.Claim(ownership))
+            await self._writer.do(jobs.Claim(held))
         except StoreError:
             raise
         except BaseException:  # cancelled: the thread may claim it all the same, and then must let go
-            self._writer.submit(jobs.Release(ownership))
+            self._writer.submit(jobs.Release(held))
             raise
-        return SQLiteClaim(self._writer, ownership)
+        return SQLiteClaim(self._writer, held)
 
     async def calls(self, key: str | None = None) -> list[StoredCall]:
         """Every ledger row (of `key`), oldest first. See `Store.calls`."""
@@ -93,42 +93,42 @@ class SQLiteStore:
 class SQLiteClaim:
     """Ownership of one key in the file. See `Claim`."""
 
-    def __init__(self, writer: Writer, ownership: jobs.Ownership) -> None:
+    def __init__(self, writer: Writer, held: jobs.HeldKey) -> None:
         self._writer = writer
-        self._ownership = ownership
+        self._held = held
 
     def __repr__(self) -> str:
-        return f"<SQLiteClaim of {self._ownership.key!r}>"
+        return f"<SQLiteClaim of {self._held.key!r}>"
 
     @property
     def epoch(self) -> int:
         """How often the key has been claimed."""
-        return self._ownership.epoch
+        return self._held.epoch
 
     @property
     def found(self) -> Generation | None:
         """The generation that last worked at this endpoint, when the key was claimed."""
-        return self._ownership.found
+        return self._held.found
 
     async def new_slot(self) -> int:
         """A slot number never used before under this key."""
-        job = jobs.NewSlot(self._ownership)
+        job = jobs.NewSlot(self._held)
         await self._writer.do(job)
         return job.slot
 
     async def write(self, slot: int, records: Sequence[Record], *, durable: bool = False) -> None:
         """Keep `records`, in order, all or none. See `Claim.write`."""
-        await self._writer.do(jobs.Write(self._ownership, slot, records, durable))
+        await self._writer.do(jobs.Write(self._held, slot, records, durable))
 
     async def forget(self, call_key: str) -> int:
         """Delete the owner's rows of this call key; returns how many. See `Claim.forget`."""
-        job = jobs.Forget(self._ownership, call_key)
+        job = jobs.Forget(self._held, call_key)
         await self._writer.do(job)
         return job.removed
 
     async def release(self) -> None:
         """Give the key up. Idempotent."""
-        await self._writer.do(jobs.Release(self._ownership))
+        await self._writer.do(jobs.Release(self._held))
 
 
 async def _in_thread(read: Callable[[], T]) -> T:

@@ -67,11 +67,6 @@ class Event:
         except (ValueError, RecursionError):
             return None
 
-    @property
-    def is_priming(self) -> bool:
-        """An ID with empty data."""
-        return self.event_id is not None and not self.data
-
 
 def events_of(body: bytes) -> Iterator[Event]:
     """The complete blocks of an event stream, comment-only blocks included; own IDs only, none inherited."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import anyio
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from mcp_client_guard._errors import StoreError
 from mcp_client_guard._theirs import is_theirs
 from mcp_client_guard.core.actions import Save
 from mcp_client_guard.core.inputs import SaveFailed
 from mcp_client_guard.core.model import (
-    AnswerDrained,
     CallSent,
     CallSettled,
     CursorDropped,
@@ -20,17 +19,14 @@ from mcp_client_guard.core.model import (
     Record,
     SessionEnded,
     SessionOpened,
-    Told,
 )
 from mcp_client_guard.core.report import Event, StoreFailed
+from mcp_client_guard.core.stored import without_drained_answers
 from mcp_client_guard.stores import Claim
 
 from .timers import Timers
 
 _BEHIND = 0.05
-GROUP = 512
-"""Messages that the host may have taken before their positions are saved, however soon after the last."""
-
 SAVE_TIMER = "save"
 _RETRY = 1.0
 """Seconds until what could not be written is tried again; a call that waits for the disk tries it at once."""
@@ -209,16 +205,12 @@ def _compact(unsaved: dict[int, Record]) -> dict[int, Record]:
     """Less what later records make needless; and bounded, the sessions last."""
     kept: dict[int, Record] = {}
     moved: set[tuple[int, str]] = set()
-    drained: set[tuple[int, int]] = set()
-    for number, record in reversed(unsaved.items()):
+    records = without_drained_answers(unsaved.values())
+    for number, record in reversed(list(zip(unsaved, records, strict=True))):
         if isinstance(record, (CursorMoved, CursorDropped)):
             if (record.incarnation, record.stream) in moved:
                 continue
             moved.add((record.incarnation, record.stream))
-        elif isinstance(record, AnswerDrained) and not record.kept:
-            drained.add((record.incarnation, record.wire_id))
-        elif isinstance(record, CallSettled) and (record.incarnation, record.wire_id) in drained:
-            record = evolve(record, answer=None, told=Told.CALLER)
         if len(kept) < _MOST_UNSAVED or isinstance(record, (SessionOpened, SessionEnded)):
             kept[number] = record
     return dict(reversed(kept.items()))

@@ -50,6 +50,8 @@ from mcp_client_guard.core.inputs import (
 )
 from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import JSON, assert_never
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.registry import MAYBE_REDELIVERED
 from mcp_client_guard.core.report import Event
 from mcp_client_guard.stores import Claim
 
@@ -57,7 +59,7 @@ from . import http, retry
 from .answer import Answer
 from .exchange import BodyTooLarge, Exchange
 from .inbox import Inbox, Place
-from .saving import GROUP, Batch, Saving
+from .saving import Batch, Saving
 from .sse import EventReader, parse_json
 from .timers import Timers
 
@@ -88,15 +90,13 @@ class StreamableHttp:
     inbox: Inbox
     claim: Claim
     slot: int
-    max_idle: float
-    max_event_size: int
-    call_deadline: float
     on_event: Callable[[Event], None]
     elsewhere: Callable[[Ask | StopAsking | Reply | Forward], None]
     """Takes what is ordered of the user's hook and of other connections."""
     tasks: TaskGroup
     sockets: Sockets | None = None
     """Where the session may be upgraded."""
+    _policy: GuardPolicy = field(init=False)
     _timers: Timers = field(init=False)
     _exchanges: dict[int, Exchange] = field(factory=dict, init=False)
     _saving: Saving = field(init=False)
@@ -105,6 +105,7 @@ class StreamableHttp:
     """An exchange is over."""
 
     def __attrs_post_init__(self) -> None:
+        self._policy = self.machine.policy
         self._timers = Timers(self._elapsed)
         self._saving = Saving(self.claim, self.slot, self._timers, self.on_event)
         self.inbox.on_drained = self._saving.soon
@@ -247,10 +248,10 @@ class StreamableHttp:
         if exchange is None or exchange.lingering:
             return
         idle = 0.0 if exchange.paused else now - exchange.last_byte
-        if idle < self.max_idle:
-            self._timers.set(connection, self.max_idle - idle)
+        if idle < self._policy.max_idle:
+            self._timers.set(connection, self._policy.max_idle - idle)
             return
-        self._timers.set(connection, self.max_idle)
+        self._timers.set(connection, self._policy.max_idle)
         self._tell_drained()
         self.feed(IdleElapsed(exchange.order.stream, connection, now, exchange.last_byte))
 
@@ -268,7 +269,7 @@ class StreamableHttp:
         written = anyio.Event()
         if others:
             self.tasks.start_soon(self._save, batch, written)
-            with anyio.move_on_after(min(_STALLED_SECONDS, self.call_deadline)):
+            with anyio.move_on_after(min(_STALLED_SECONDS, self._policy.deadline_of(None))):
                 await written.wait()
             if not written.is_set():
                 self._saving.failed(StoreWriteError("the store does not come back from writing"))
@@ -316,7 +317,7 @@ class StreamableHttp:
         if wait > 0:
             await anyio.sleep(wait)
         exchange.last_byte = anyio.current_time()
-        self._timers.set(order.connection, self.max_idle)
+        self._timers.set(order.connection, self._policy.max_idle)
         if isinstance(order, OpenSocket):
             await self.sockets.converse(exchange, order, self)  # type: ignore[union-attr]
             return exchange.ended(clean=False)
@@ -341,7 +342,7 @@ class StreamableHttp:
     async def _read(self, exchange: Exchange, answer: Answer) -> None:
         order, fields, session_id = exchange.order, answer.fields, answer.session_id
         if not 200 <= answer.status < 300:
-            self.feed(await exchange.refused(answer, session_id, self.max_event_size))
+            self.feed(await exchange.refused(answer, session_id, self._policy.max_event_size))
             return
         is_events = answer.is_events
         resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
@@ -352,9 +353,9 @@ class StreamableHttp:
             await self._read_events(exchange, answer)
             return
         try:
-            body = await exchange.read_body(answer.chunks(), self.max_event_size)
+            body = await exchange.read_body(answer.chunks(), self._policy.max_event_size)
         except BodyTooLarge:
-            self.feed(TooLarge(order.stream, order.connection, self.max_event_size))
+            self.feed(TooLarge(order.stream, order.connection, self._policy.max_event_size))
             return
         # The whole response is here: there is nothing to linger for.
         exchange.lingering = True
@@ -362,7 +363,7 @@ class StreamableHttp:
 
     async def _read_events(self, exchange: Exchange, answer: Answer) -> None:
         order = exchange.order
-        reader = EventReader(order.stream, order.connection, self.max_event_size)
+        reader = EventReader(order.stream, order.connection, self._policy.max_event_size)
         async for chunk in answer.chunks():
             exchange.last_byte = anyio.current_time()
             if exchange.lingering:
@@ -375,7 +376,7 @@ class StreamableHttp:
         behind = inbox.behind
         self._carry_out(self.machine.receive(*events, now=exchange.last_byte))
         inbox.account(size)
-        if inbox.drained >= GROUP:
+        if inbox.drained >= MAYBE_REDELIVERED:
             self._tell_drained()
         # Only who fills the inbox waits: a trial delivers nothing, and its witness is due.
         if inbox.is_full and inbox.behind > behind:

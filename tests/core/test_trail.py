@@ -7,8 +7,8 @@ import json
 import pytest
 
 from mcp_client_guard.core.event_id import IdScheme
-from mcp_client_guard.core.model import Seen, digest_of
-from mcp_client_guard.core.trail import STORED_ROWS, Index, Placement, ResumePoint, Trail
+from mcp_client_guard.core.model import STORED_ROWS, Seen, digest_of
+from mcp_client_guard.core.trail import Index, Placement, ResumePoint, Trail
 
 A, B = b'{"m": "a"}', b'{"m": "b"}'
 

@@ -122,7 +122,7 @@ async def main():
     assert kept[: len(acknowledged)] == acknowledged
     assert len(kept) <= len(acknowledged) + 1
     claim = await claimed(path)
-    assert claim._ownership.epoch == 2
+    assert claim.epoch == 2
     assert await wire_ids(path) == kept
     await claim.release()
 

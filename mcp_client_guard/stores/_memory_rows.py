@@ -12,6 +12,7 @@ from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
     HAS_ANSWER,
     JSON,
+    STORED_ROWS,
     AnswerDrained,
     CallNamed,
     CallRepeated,
@@ -35,7 +36,7 @@ from mcp_client_guard.core.model import (
     assert_never,
 )
 from mcp_client_guard.stores import StoredCall, StoredSession
-from mcp_client_guard.stores._keep import CURSOR_ROWS, ENDED_SESSIONS, SERVER_ANSWERS, Keep
+from mcp_client_guard.stores._keep import ENDED_SESSIONS, SERVER_ANSWERS, Keep
 
 if TYPE_CHECKING:
     from mcp_client_guard.stores.memory import MemoryClaim
@@ -163,7 +164,7 @@ class MemorySession:
         )
 
     def move(self, record: CursorMoved, now: float) -> None:
-        self.cursors[record.stream] = record.rows[-CURSOR_ROWS:]
+        self.cursors[record.stream] = record.rows[-STORED_ROWS:]
         self.moved_at[record.stream] = now
         self.passed[record.stream] = record.passed
 
@@ -187,7 +188,7 @@ class MemorySession:
         self.answers.clear()
 
 
-class Ledger:
+class KeyRows:
     """Everything kept under one key."""
 
     def __init__(self, key: str, limits: Keep) -> None:
