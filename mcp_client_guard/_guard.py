@@ -133,7 +133,7 @@ class Guard:
     @property
     def state(self) -> str:
         """The newest connection's session: `closed` if none is open, else `new`, `live`, `lost`, ..."""
-        connections = self._ownership.connections
+        connections = self._ownership.living()
         return connections[-1].state if connections else SessionState.CLOSED.name.lower()
 
     async def calls(self) -> list[StoredCall]:

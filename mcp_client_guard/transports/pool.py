@@ -215,9 +215,8 @@ async def _connect(request: httpcore.Request) -> httpcore.AsyncHTTP11Connection:
 
 async def _give_back(connection: httpcore.AsyncHTTP11Connection, idle: _Connections) -> None:
     """One that a whole response has come on can have the next request; any other is closed."""
-    left = [] if connection.is_available() else [connection]
-    if not left:
-        idle.append(connection)
+    left: _Connections = []
+    (idle if connection.is_available() else left).append(connection)
     while idle and (len(idle) > _MOST_IDLE or idle[0].has_expired()):
         left.append(idle.pop(0))
     with anyio.CancelScope(shield=True):

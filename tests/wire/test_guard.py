@@ -158,6 +158,7 @@ def test_a_connection_that_was_never_left_dies_with_its_event_loop(
             Guard(server.url, store=SQLiteStore(tmp_path / "agent.db") if durable else memory) for _ in range(2)
         )
         anyio.run(lose, first, backend="asyncio")
+        assert first.state == "closed"
         mcp.first = events(answer("other"))
         anyio.run(go_on, first if same else second, backend=backend)
     del first, second
