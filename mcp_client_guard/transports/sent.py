@@ -39,9 +39,9 @@ class LetGo:
     transport_for: Callable[[Any], Any] | None = None
     """Which of the client's transports takes a URL. None: its `send` is not httpx's own, and lets go unseen."""
     request: Any = None
-    """The last, in the client's own class: this request, or what a login has made of it."""
+    """What goes out, in the client's own class: this request, or what a login has made of it."""
     is_out: bool = False
-    """Something was let go of, and the last was not refused."""
+    """It was let go of, and is neither refused nor redirected."""
     stood: bool = False
     """Something was before the last, too: an answer to that says nothing of all."""
     refused: int | None = None
