@@ -6,13 +6,12 @@ from abc import abstractmethod
 
 from attrs import define, field
 
-from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
+from .actions import Delay, Report, Save, SetTimer, Timer, TimerKind
 from .classify import BUSY, LOCKED
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded
 from .reconcile import LONGEST_RETRY_AFTER
 from .report import SessionLost
-from .restoring import RESTORING
 from .session import differences
 from .state import SessionState, SessionStep
 from .stream import STANDALONE, Stream
@@ -52,8 +51,7 @@ class Recovery(Suspecting):
             if state in (_S.CONFIRMING, _S.RESTORING):
                 self._attempts += 1
             self.session.move(SessionStep.GONE)
-            self.out.append(CancelTimer(RESTORING))
-            self._restoring.clear()
+            self._stop_restoring()
         self._is_leaving = True
         self.streams.leave_session(self._opener())
         self._strand_suspects(by_word or self.is_legacy)
@@ -111,6 +109,8 @@ class Recovery(Suspecting):
             self.streams.cancel(call)
             self._settle(call, Outcome.CANCELLED, "the host opens a session itself")
         self._suspicion, self._is_restore = None, False
+        if self._restoring:
+            self._stop_restoring()
         self.clear_suspects()
 
     def budget_refilled(self) -> None:

@@ -23,7 +23,7 @@ that overtake it; a slow answer to it must not hold the host up."""
 _RESTORE_SECONDS = 5.0
 _AGAIN = 1
 """Ticket of a request that restores, and is sent for the second time."""
-RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
+_RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
 _REPLACING = frozenset({SessionState.LOST, SessionState.REINITIALIZING, SessionState.RESTORING})
 
 
@@ -100,7 +100,7 @@ class Restoring(Listening):
         wanted = self._wanted()
         if self.tools:
             wanted.append(("tools/list", {}))
-        self.out.append(SetTimer(RESTORING, _RESTORE_SECONDS))
+        self.out.append(SetTimer(_RESTORING, _RESTORE_SECONDS))
         for method, params in wanted:
             self._send_restoring(method, params)
         self._restored_one()
@@ -125,13 +125,17 @@ class Restoring(Listening):
         if self.session.state is not SessionState.RESTORING:
             return
         self._not_restored += [f"{_said(call)} (no answer yet)" for call in self._restoring.values()]
-        self._restoring.clear()
-        self.out.append(CancelTimer(RESTORING))
+        self._stop_restoring()
         changed = (*self._differences, *(f"tool {name}" for name in self.changed_tools))
         self.out.append(Report(Reinitialized(self.session.fingerprint, changed, tuple(self._not_restored))))
         self.session.move(SessionStep.RESTORED)
         self.streams.refresh_now()
         self._go_on()
+
+    def _stop_restoring(self) -> None:
+        """The session waits for nothing more, and what fails from now on is not sent again for its sake."""
+        self._restoring.clear()
+        self.out.append(CancelTimer(_RESTORING))
 
     def _restored_by(self, call: Call, message: JSON) -> None:
         """The server has answered to one of the requests that restore."""

@@ -732,6 +732,28 @@ def test_the_host_may_open_a_session_itself_meanwhile(driver: Driver) -> None:
     assert [m["id"] for m in delivered(driver.sent("tools/call").answer())] == [call.host_id]
 
 
+@pytest.mark.parametrize("how", ["cut", "refused", "late"])
+def test_what_was_to_restore_a_session_is_not_asked_for_while_the_host_opens_another(
+    driver: Driver, how: str
+) -> None:
+    driver.listed(CHARGE)
+    driver.call().refuse(404)
+    driver.reopened()
+    listing = driver.sent("tools/list")
+    assert state(driver) is SessionState.RESTORING
+    host = driver.request("initialize", {"protocolVersion": "2025-06-18"})
+    assert not [timer for timer in driver.timers if timer.kind is TimerKind.RESTORE]
+    actions = [] if how == "late" else listing.cut() if how == "cut" else listing.refuse(503)
+    actions += host.answer(RESULT, session_id="host-s")
+    assert not posted(actions, "tools/list")
+    assert driver.machine.session.session_id == "host-s"
+    assert not driver.is_waited_for("tools/list")
+    driver.notify("notifications/initialized")
+    actions = driver.sent("notifications/initialized").accept(status=202, events=False)
+    assert state(driver) is SessionState.LIVE
+    assert not reports(actions, Reinitialized), "it is as the host makes it"
+
+
 def test_a_session_is_not_lost_while_the_host_opens_another(driver: Driver) -> None:
     call = driver.call()
     driver.request("initialize")
