@@ -79,8 +79,7 @@ class Repeats(Outcomes):
             self.shared.answered(call.digest, named.call_key)
             if asks_for_input(answer):
                 self.shared.told_as_well(awaited_key(call.method, call.params, answer), named.call_key)
-            self._answer(call, {"jsonrpc": "2.0", **answer}, of=named.call_key)
-            self.out.append(Save((CallRepeated(named.call_key),)))
+            self._give_answer(call, answer, named.call_key)
         elif told is None:
             return False
         elif self._is_consented(call, named.call_key, consent):

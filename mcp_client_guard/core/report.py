@@ -123,7 +123,7 @@ class RepeatRefused:
 
 @frozen
 class RepeatJoined:
-    """A call equal to one whose stream is being resumed was not sent: its caller will get the same answer."""
+    """A call that repeats one in flight or one already answered was not sent: its caller gets the same answer."""
 
     tool: str | None
     call_key: str

@@ -695,6 +695,7 @@ def test_a_named_call_that_was_answered_gives_its_answer_again(one: Connection, 
     again = one.named("order-17")
     assert delivered(again.actions) == [{**answer, "id": again.host_id}]
     assert records(again.actions, CallRepeated)
+    assert reports(again.actions, RepeatJoined) == [RepeatJoined("charge", "order-17")]
     assert one.process.disk.call.answer is not None
 
 
