@@ -246,7 +246,7 @@ class Outcomes(ABC):
             owed = 0 if outcome is Outcome.INPUT_REQUIRED else unheard + self._left_by(call)
             self._latch(call, outcome, reason, answer if owed else None, owed)
         told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
-        known = Named(call.call_key, call.digest, None, outcome, answer, told, call.first_wire_id)
+        known = Named(call.call_key, call.digest, None, answer, told, call.first_wire_id)
         self.shared.goes_on(call, known)
         self.shared.settled(call, known)
 

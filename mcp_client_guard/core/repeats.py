@@ -9,7 +9,7 @@ from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .forms import why_unread
 from .ledger import Call, Joined, Own, Repeat
 from .meta import CONSENT, meta_of
-from .model import JSON, CallNamed, CallRepeated, ConsentSpent, Outcome, OutcomeTold, Told
+from .model import JSON, CallNamed, CallRepeated, ConsentSpent, OutcomeTold, Told
 from .outcomes import Outcomes
 from .report import RepeatJoined, RepeatRefused
 from .rounds import Round, asks_for_input, awaited_key, continuing_key, goes_on_from
@@ -173,9 +173,8 @@ class Repeats(Outcomes):
     def _name_doubt(self, call: Call, doubt: Doubt) -> None:
         """The name of this repeat stands for what it gets: it is not sent later either."""
         if call.named:
-            outcome = Outcome.IN_DOUBT if doubt.answer is None else Outcome.RECOVERED
             told = doubt.told if doubt.answer is None else None
-            self._link(call, Named(doubt.call_key, call.digest, None, outcome, doubt.answer, told))
+            self._link(call, Named(doubt.call_key, call.digest, None, doubt.answer, told))
 
     def _link(self, call: Call, named: Named) -> None:
         self.shared.link(call.call_key, named)

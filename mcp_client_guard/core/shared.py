@@ -60,7 +60,6 @@ class Named:
     """Of tool and arguments."""
     call: Call | None = None
     """While it has no outcome."""
-    outcome: Outcome | None = None
     answer: JSON | None = field(default=None, repr=False)
     told: CallInDoubt | None = None
     number: int = 0
@@ -210,7 +209,7 @@ class SharedLedger:
                 if not_kept:
                     told = evolve(told, reason="it was answered, but its answer was not kept")
                 known = told if unknown or not_kept else None
-                found = Named(call.call_key, call.arguments_digest, None, call.outcome, call.answer, known)
+                found = Named(call.call_key, call.arguments_digest, None, call.answer, known)
                 ran_not = call.never_left or call.outcome is Outcome.NOT_EXECUTED
                 before = self.names.get(call.call_key)
                 # A name stands for the last that ran, or may have; unless the one before alone has succeeded.

@@ -167,6 +167,6 @@ def test_only_what_repeats_a_call_by_consent_stands_back_for_what_that_has_come_
     before = Named("order-17", b"d")
     other.stood_for = before if by_consent else None
     ledger.name("order-17", Named("order-17", b"d", other))
-    known = Named("order-17", b"d", None, Outcome.RECOVERED, {"result": {}})
+    known = Named("order-17", b"d", None, {"result": {}})
     ledger.settled(call, known)
     assert other.stood_for is (known if by_consent else None)
