@@ -116,17 +116,21 @@ class Post:
 
 @frozen
 class Get:
-    """Open an event stream by GET, after `delay`. `Last-Event-ID`, if any, is in the headers."""
+    """Open an event stream by GET, after `delay`."""
 
     stream: int
     connection: int
     headers: Mapping[str, str] = field(repr=False)
     delay: Delay = NO_DELAY
-    last_event_id: str | None = field(default=None, repr=False)
     for_request: bool = True
     """Not for the standalone stream."""
     lasts: bool = False
     """As in `Post`."""
+
+    @property
+    def last_event_id(self) -> str | None:
+        """What it resumes after, if it resumes."""
+        return self.headers.get("last-event-id")
 
 
 @frozen
@@ -148,7 +152,7 @@ class OpenSocket:
     ticket: str = field(repr=False)
     """What the server gave for it: used once."""
     delay: Delay = NO_DELAY
-    for_request: bool = False
+    """Never another: the shell opens all three alike."""
 
 
 @define

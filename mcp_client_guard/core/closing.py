@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import CancelTimer, Delay, Get, Hangup, Report, SetTimer, Timer, TimerKind
+from .actions import CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
 from .inputs import EventReceived, TooLarge
 from .ledger import Call
 from .messages import messages_of
@@ -60,9 +60,7 @@ class Closing(Trials):
         self._new_connection(stream)
         stream.last_look = LastLook(event)
         self.out.append(SetTimer(self._closing_timer(stream), _CLOSING_SECONDS + (stream.retry_ms or 0) / 1000))
-        headers = {**self._get_headers(stream), "last-event-id": last_event_id}
-        delay = Delay(0, stream.retry_ms)
-        self.out.append(Get(stream.number, stream.connection, headers, delay, last_event_id))
+        self._order_get(stream, Delay(0, stream.retry_ms), last_event_id)
         return True
 
     def _look(self, stream: Stream, look: LastLook, event: EventReceived) -> None:

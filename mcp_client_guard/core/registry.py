@@ -246,17 +246,20 @@ class Registry:
         self._new_connection(stream)
         stream.delay = delay
         stream.resumed = point is not None
-        headers = self._get_headers(stream)
         if point is None:
             self._drop_cursor(stream)
         else:
-            headers["last-event-id"] = point.last_event_id
             stream.resumed_from = point.last_event_id
             stream.trail.expect_after(point.last_event_id)
             stream.trial = Trial(stream.trail, point.last_event_id, point.witness, stream.after_silence)
-        last = point.last_event_id if point else None
+        self._order_get(stream, delay, point.last_event_id if point else None)
+
+    def _order_get(self, stream: Stream, delay: Delay, last_event_id: str | None) -> None:
+        headers = self._get_headers(stream)
+        if last_event_id is not None:
+            headers["last-event-id"] = last_event_id
         for_request, lasts = stream.call is not None, _lasts(stream.call)
-        self.out.append(Get(stream.number, stream.connection, headers, delay, last, for_request, lasts))
+        self.out.append(Get(stream.number, stream.connection, headers, delay, for_request, lasts))
 
     def _get_headers(self, stream: Stream) -> dict[str, str]:
         if stream.method != "initialize":

@@ -179,7 +179,8 @@ def _wrong_cursor(get: Any) -> Any:
         others = [s.trail.cursor for s in self._streams.values() if s is not stream and s.trail.cursor]
         if others and isinstance(self.out[-1], Get):
             order = self.out.pop()
-            self.out.append(Get(order.stream, order.connection, order.headers, delay, others[0]))
+            headers = {**order.headers, "last-event-id": others[0]}
+            self.out.append(Get(order.stream, order.connection, headers, delay))
 
     return bug
 
