@@ -276,7 +276,7 @@ class Carrying(Aside):
         if carrier is None or carrier.kind is not StreamKind.CARRIER:
             super().too_large(told)
             return
-        why = f"an event larger than max_event_size ({told.limit} bytes)"
+        why = self._too_large("an event")
         if told.answers is not None:
             own = self._streams.get(told.answers)
             if own is not None and own.call is not None and own.carrier == told.connection:

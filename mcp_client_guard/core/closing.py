@@ -158,7 +158,7 @@ class Closing(Trials):
         if stream.last_look is not None:
             self._conclude(stream, complete=False)
             return
-        why = f"an answer larger than max_event_size ({told.limit} bytes)"
+        why = self._too_large("an answer")
         call = stream.call
         if call is not None:
             self.conclude(call)

@@ -131,7 +131,6 @@ class TooLarge:
 
     stream: int
     connection: int
-    limit: int
     answers: int | None = None
     """The wire ID of the request that it answers, as far as its first and last bytes tell."""
     is_whole: bool = True

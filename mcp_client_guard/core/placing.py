@@ -104,13 +104,16 @@ class Placing(Registry):
         """Whether what was too large is the answer to another request than this stream's: that alone is over."""
         if told.answers is None or not self.calls.is_of_another(stream.call, told.answers):
             return False
-        why = f"an event larger than max_event_size ({told.limit} bytes)"
+        why = self._too_large("an event")
         self.out.append(Report(UnreadableDropped(stream.name, why)))
         meant = self.calls.meant_by({"id": told.answers})
         if meant is not None:
             meant.was_taken = True
             self._soon_over(meant.wire_id)
         return True
+
+    def _too_large(self, what: str) -> str:
+        return f"{what} larger than max_event_size ({self.policy.max_event_size} bytes)"
 
     def _soon_over(self, wire_id: int) -> None:
         """This request has had an answer that cannot be read. A good one may still follow; not for ever."""

@@ -119,7 +119,7 @@ class EventReader:
             start = head.find(b"data:") + len(b"data:")
             found = _ID_AT_HEAD.match(head[start : start + _LOOKED_AT].lstrip())
         answers = None if found is None else int(found[1])
-        return TooLarge(self.stream, self.connection, self.max_event_size, answers, end is not None)
+        return TooLarge(self.stream, self.connection, answers, end is not None)
 
     def _read(self, received: bytes, events: list[EventReceived | TooLarge]) -> int:
         """Read every complete block; returns where the first incomplete one begins."""

@@ -355,7 +355,7 @@ class StreamableHttp:
         try:
             body = await exchange.read_body(answer.chunks(), self._policy.max_event_size)
         except BodyTooLarge:
-            self.feed(TooLarge(order.stream, order.connection, self._policy.max_event_size))
+            self.feed(TooLarge(order.stream, order.connection))
             return
         # The whole response is here: there is nothing to linger for.
         exchange.lingering = True

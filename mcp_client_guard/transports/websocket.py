@@ -115,7 +115,7 @@ class Sockets:
                 await shell.take(exchange, events, size)
         except EventTooLarge:
             order = socket.order
-            shell.feed(TooLarge(order.stream, order.connection, self.max_event_size))
+            shell.feed(TooLarge(order.stream, order.connection))
         finally:
             await socket.close()
 

@@ -381,7 +381,7 @@ class Peer:
         return self.driver.feed(IdleElapsed(self.stream, self.connection, self.driver.now))
 
     def too_large(self, answers: int | None = None, *, is_whole: bool = True) -> list[Action]:
-        return self.driver.feed(TooLarge(self.stream, self.connection, 1024, answers, is_whole))
+        return self.driver.feed(TooLarge(self.stream, self.connection, answers, is_whole))
 
     def save_failed(self) -> list[Action]:
         return self.driver.feed(SaveFailed(self.stream, "disk full"))

@@ -113,7 +113,7 @@ def test_a_body_that_does_not_come_whole_under_another_name_loses_the_session_to
 ) -> None:
     call = driver.call()
     call.accept(events=False, session_id=OTHER)
-    actions = call.cut() if how == "cut" else driver.feed(TooLarge(call.stream, call.connection, 1))
+    actions = call.cut() if how == "cut" else driver.feed(TooLarge(call.stream, call.connection))
     assert len(reports(driver.log, SessionLost)) == 1
     assert outcomes(actions) == [Outcome.IN_DOUBT]
 

@@ -203,7 +203,7 @@ def test_the_size_bound_is_on_each_event_and_exact_enough(step: int) -> None:
     too_large = b"data: " + b"x" * (limit + 50)
     for ending in (b"", b"\n\n"):
         body = fits + too_large + ending
-        assert TooLarge(0, 0, limit, None, is_whole=bool(ending)) in everything(body, step, limit)
+        assert TooLarge(0, 0, None, is_whole=bool(ending)) in everything(body, step, limit)
 
 
 def everything(body: bytes, step: int, limit: int) -> list[EventReceived | TooLarge]:
@@ -253,7 +253,7 @@ def test_comment_lines_need_no_blank_line_and_are_no_part_of_the_event_that_foll
 def test_an_event_is_bounded_after_any_number_of_comments() -> None:
     reader = EventReader(0, 0, 1000)
     reader.feed(b": ping\n" * 1000)
-    assert reader.feed(b": ping\ndata: " + b"x" * 1001) == [TooLarge(0, 0, 1000, None, is_whole=False)]
+    assert reader.feed(b": ping\ndata: " + b"x" * 1001) == [TooLarge(0, 0, None, is_whole=False)]
 
 
 COMMON_BLOCKS = st.from_regex(re.compile(_COMMON.pattern + rb"[^ \n][^\n]*", re.ASCII), fullmatch=True)
