@@ -12,9 +12,9 @@ _PARAMS = (dict, type(None))
 def messages_of(body: Any) -> tuple[JSON, ...]:
     """The messages in a parsed body: one, or those of a batch (2025-03-26). Anything else carries none."""
     if isinstance(body, dict):
-        return (_without_nulls(body),) if is_message(body) else ()
+        return (_what_is_there(body),) if is_message(body) else ()
     if isinstance(body, list):
-        return tuple(_without_nulls(part) for part in body if isinstance(part, dict) and is_message(part))
+        return tuple(_what_is_there(part) for part in body if isinstance(part, dict) and is_message(part))
     return ()
 
 
@@ -47,7 +47,7 @@ def tells_of_success(message: JSON) -> bool:
     return isinstance(result, dict) and not result.get("isError")
 
 
-def _without_nulls(message: JSON) -> JSON:
+def _what_is_there(message: JSON) -> JSON:
     """Some serialisers write out what is not there, and the SDK takes that; all of ours looks at what is there."""
     if None not in message.values():
         return message

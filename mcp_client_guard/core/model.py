@@ -137,6 +137,10 @@ class Outcome(Enum):
 
 HAS_ANSWER = (Outcome.COMPLETED, Outcome.RECOVERED)
 """The call has run, and this is known of it."""
+WAS_ANSWERED = (*HAS_ANSWER, Outcome.INPUT_REQUIRED)
+"""The server has answered this request."""
+NOT_KNOWN = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)
+"""Whether the call has run is not known, or not yet."""
 
 
 class Told(Enum):

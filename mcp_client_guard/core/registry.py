@@ -25,7 +25,7 @@ from .actions import (
 from .inputs import EventReceived
 from .ledger import Call, Own, Repeat
 from .listening import is_listen
-from .model import JSON, CursorDropped, CursorMoved, Outcome, Seen, fingerprint
+from .model import JSON, WAS_ANSWERED, CursorDropped, CursorMoved, Seen, fingerprint
 from .policy import GuardPolicy
 from .report import Discontinuity, MaybeRedelivered
 from .session import Session
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 _CAP = 10.0
 _STANDALONE_CAP = 60.0
 _KEPT_TRAILS = 64
-_ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED, Outcome.INPUT_REQUIRED)
 MAYBE_REDELIVERED = 512
 """A cursor on disk is at most this many events behind (DESIGN §7): by then the shell tells what was drained."""
 
@@ -313,7 +312,7 @@ class Registry:
     def _misses(self, stream: Stream) -> bool:
         """Whether its answer came on another stream, and what stands before that may be in the log, still."""
         call = stream.call
-        answered = call is not None and call.outcome in _ANSWERED and not call.cancelled
+        answered = call is not None and call.outcome in WAS_ANSWERED and not call.cancelled
         return answered and stream.trail.cursor is not None
 
     def _cancel_timers(self, stream: Stream) -> None:

@@ -15,7 +15,7 @@ from .answers import CallInDoubt
 from .heritage import PROCESS_DIED
 from .ledger import Call, Own
 from .messages import tells_of_success
-from .model import JSON, Generation, Outcome, Told
+from .model import JSON, NOT_KNOWN, WAS_ANSWERED, Generation, Outcome, Told
 from .rounds import Round, asks_for_input
 from .stored import StoredCall
 
@@ -26,8 +26,6 @@ _KEPT = 4096
 """Calls in doubt and consents remembered; the oldest go first."""
 _KEPT_ALIKE = 256
 """Calls in doubt with the same tool and arguments."""
-_ANSWERED = (Outcome.COMPLETED, Outcome.RECOVERED, Outcome.INPUT_REQUIRED)
-_UNKNOWN = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -197,7 +195,7 @@ class SharedLedger:
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
             at = now if call.settled_at is None else now - max(0.0, wall_now - call.settled_at)
-            unknown = call.outcome in _UNKNOWN and not call.never_left
+            unknown = call.outcome in NOT_KNOWN and not call.never_left
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
                 self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named))
             elif _is_unheard(call):
@@ -205,7 +203,7 @@ class SharedLedger:
             if call.consent_spent:
                 self._bring(call.call_key, *([] if call.also_named is None else [call.also_named]))
             if call.named or call.also_named is not None:
-                not_kept = call.outcome in _ANSWERED and call.answer is None
+                not_kept = call.outcome in WAS_ANSWERED and call.answer is None
                 if not_kept:
                     told = evolve(told, reason="it was answered, but its answer was not kept")
                 known = told if unknown or not_kept else None
@@ -353,7 +351,7 @@ def _is_of(named: Named, call: Call) -> bool:
 
 def _is_unheard(call: StoredCall) -> bool:
     """Whether it has an answer that its caller never had."""
-    answered = call.outcome in _ANSWERED and call.answer is not None
+    answered = call.outcome in WAS_ANSWERED and call.answer is not None
     return answered and call.told is not Told.CALLER and call.may_have_side_effects and call.method == "tools/call"
 
 

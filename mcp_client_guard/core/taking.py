@@ -16,7 +16,7 @@ from .ledger import Call, Own
 from .listening import ACKNOWLEDGED, is_listen
 from .messages import tells_of_success
 from .meta import subscription_of, with_subscription
-from .model import JSON, Outcome
+from .model import JSON, NOT_KNOWN, Outcome
 from .modern import offers_itself, server_info_of, version_of
 from .report import NotificationLost, OrphanDropped
 from .restoring import tools_of
@@ -33,7 +33,6 @@ class Taken(Enum):
     ORPHAN = auto()
 
 
-_UNANSWERED = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)
 _DELIVERED = Taken.DELIVERED  # on Python 3.11 too slow to look up for every event
 
 
@@ -244,7 +243,7 @@ class Taking(TakeOver):
         has not done.
         """
         newest = call.newest
-        if newest is call or not tells_of_success(message) or newest.outcome not in _UNANSWERED:
+        if newest is call or not tells_of_success(message) or newest.outcome not in NOT_KNOWN:
             what = "the answer to another sending of a call that was sent again"
             self.out.append(Report(OrphanDropped(stream.name, what)))
             return
