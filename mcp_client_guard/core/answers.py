@@ -169,15 +169,18 @@ def error_answer(host_id: str | int | None, code: int, message: str, data: Any =
 
 
 def not_executed_answer(host_id: str | int | None, by: str, reason: str, status: int | None = None) -> JSON:
-    data = {"outcome": "not_executed", "by": by, "reason": reason, "http_status": status}
-    return error_answer(host_id, CODE_NOT_EXECUTED, f"The request was not executed: {reason}", data)
+    text = f"The request was not executed: {reason}"
+    return error_answer(host_id, CODE_NOT_EXECUTED, text, _not_executed(by, reason, status))
 
 
 def session_lost_answer(host_id: str | int | None, reason: str, status: int | None = None) -> JSON:
-    data = {"outcome": "not_executed", "by": "server" if status else "wire", "reason": reason}
-    data["http_status"] = status  # type: ignore[assignment]
     text = f"The request was not executed: {reason}."
+    data = _not_executed("server" if status else "wire", reason, status)
     return error_answer(host_id, CODE_SESSION_LOST, text, data)
+
+
+def _not_executed(by: str, reason: str, status: int | None) -> JSON:
+    return {"outcome": "not_executed", "by": by, "reason": reason, "http_status": status}
 
 
 def http_answer(host_id: str | int | None, status: int, body: Any) -> JSON:

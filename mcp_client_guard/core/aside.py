@@ -46,7 +46,7 @@ class Aside(Streams):
             self.out.append(Hangup(stream.connection))
             stream.move(StreamStep.CUT)
             self._aside = self._streams.pop(STANDALONE)
-            self._question, self._point = 0, None  # it is not there to be moved to a socket
+            self._forget_question()  # it is not there to be moved to a socket
         self.open_carrier()
         return True
 

@@ -16,6 +16,7 @@ from .actions import EndSession, Report, Save
 from .answers import error_answer
 from .classify import (
     INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
     code_of,
     is_suspect_answer,
@@ -36,7 +37,6 @@ from .taking import Taking
 
 _LAST_WITH_SESSIONS = "2025-11-25"
 _CHOSEN = ("sessions", Generation.LEGACY_SSE.value)
-_METHOD_NOT_FOUND = -32601
 _RESUMABLE = "sessions can be resumed: they and their events have IDs"
 _NAMELESS: JSON = {"name": "mcp_client_guard", "version": "0"}
 
@@ -121,7 +121,7 @@ class Choosing(Taking):
                 self._trial = self._send_own(Own.TRIAL, "initialize", _initialize_params(sent.message))
 
     def _refuse_probe(self, sent: MessageSubmitted) -> None:
-        self._deliver(error_answer(sent.message["id"], _METHOD_NOT_FOUND, "Method not found"))
+        self._deliver(error_answer(sent.message["id"], METHOD_NOT_FOUND, "Method not found"))
 
     @abstractmethod
     def _pass_on(self, sent: MessageSubmitted) -> None:

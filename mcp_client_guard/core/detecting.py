@@ -17,6 +17,7 @@ from .ledger import Call, Own, Refusal
 from .model import Generation
 from .report import Connected
 from .restoring import Restoring
+from .session import shown_server
 
 _NO_LEGACY_STREAM = (200, 400, 404, 405)
 """To a GET without a session; 200 without an `endpoint`.
@@ -147,10 +148,8 @@ class Detecting(Restoring):
         super()._settle_refused(call, ran, refusal, may_wait=may_wait)
 
     def _report_connected(self) -> None:
-        info = self.session.initialize_result.get("serverInfo")
-        info = info if isinstance(info, dict) else {}
-        server = f"{info.get('name', '?')} {info.get('version', '?')}"
         session = self.session
+        server = shown_server(session.initialize_result.get("serverInfo"))
         connected = Connected(session.fingerprint, session.protocol_version, session.generation, server)
         self.out.append(Report(connected))
 

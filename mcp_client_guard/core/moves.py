@@ -10,6 +10,7 @@ from .ledger import Call, Refusal
 from .model import JSON, Generation
 from .recovery import Recovery
 from .report import Connected, EndpointMoved
+from .session import shown_server
 from .state import SessionState, SessionStep
 from .stream import Stream
 
@@ -37,8 +38,7 @@ class Moves(Recovery):
         if session.state is SessionState.NEW and session.generation is not Generation.STATELESS_HTTP:
             session.generation = Generation.STATELESS_HTTP
             self._moved_to = None
-            server = f"{info.get('name', '?')} {info.get('version', '?')}"
-            self.out.append(Report(Connected("-", version, session.generation, server)))
+            self.out.append(Report(Connected("-", version, session.generation, shown_server(info))))
 
     # Sessions, and the server knows none any more.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import define, field
 
@@ -108,6 +109,12 @@ def session_headers(session_id: str | None, protocol_version: str | None) -> dic
     if protocol_version is not None:
         headers["mcp-protocol-version"] = protocol_version
     return headers
+
+
+def shown_server(info: Any) -> str:
+    """Name and version, from what a server says of itself: unverified, for people."""
+    said = info if isinstance(info, dict) else {}
+    return f"{said.get('name', '?')} {said.get('version', '?')}"
 
 
 def differences(before: JSON, after: JSON) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 STANDALONE = 0
 """Number of the standalone GET stream; other streams are numbered by the wire ID of what opened them."""
+STANDALONE_NAME = "standalone"
+"""Its name for people, and in the store."""
 
 
 class StreamKind(Enum):
@@ -184,7 +186,7 @@ class Stream:
     def name(self) -> str:
         if self.kind is StreamKind.CARRIER:
             return "carrier"
-        return "standalone" if self.number == STANDALONE else str(self.number)
+        return STANDALONE_NAME if self.number == STANDALONE else str(self.number)
 
     def move(self, by: StreamStep) -> None:
         self.state = step(STREAM, self.state, by)

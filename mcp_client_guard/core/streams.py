@@ -15,7 +15,7 @@ from .messages import messages_of
 from .report import Disconnected, StandaloneUnavailable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
-from .trial import Trial, is_resume_gap
+from .trial import SAYS_NOT_RESUMED, Trial, is_resume_gap
 from .upgrading import STEADY_SECONDS
 
 _PACE_MS = 10
@@ -60,7 +60,7 @@ class Streams(Disowning):
         elif not told.is_events:
             stream.unexpected_status = told.status
         elif told.resumed is False and stream.resumed:
-            self._gap_reported(stream, "the server says resumed: false")
+            self._gap_reported(stream, SAYS_NOT_RESUMED)
         elif stream.resumed:
             self._begin_trial(stream, told)
         elif stream.state is StreamState.LOST:  # the standalone stream, without a cursor

@@ -19,10 +19,9 @@ from .own import OwnRequests
 from .report import SessionLost
 from .restoring import tools_of
 from .state import SessionState, SessionStep
-from .stream import STANDALONE
+from .stream import STANDALONE, STANDALONE_NAME
 from .tasks import RESULT, STATUS, UNKNOWN_TASK, Fetch, Task, Told, poll_seconds, task_of, told_of
 
-_STANDALONE = "standalone"
 _KEPT_TASKS = 1024
 _ASK_AGAIN_SECONDS = 5.0
 _MOST_PROOFS = 4
@@ -202,9 +201,9 @@ class TakeOver(OwnRequests):
         self.asked.restore(old.answers)
         self._report_connected()
         self._deliver({"jsonrpc": "2.0", "id": sent.message["id"], "result": old.initialize_result})
-        if _STANDALONE in old.cursors and self.opens_standalone:
-            passed = old.passed.get(_STANDALONE, 0)
-            self.streams.inherit(STANDALONE, None, old.cursors[_STANDALONE], passed)
+        if STANDALONE_NAME in old.cursors and self.opens_standalone:
+            passed = old.passed.get(STANDALONE_NAME, 0)
+            self.streams.inherit(STANDALONE, None, old.cursors[STANDALONE_NAME], passed)
         for call in self._waiting_heirs():
             rows = old.cursors.get(str(call.wire_id), ())
             if rows and call.incarnation == self.session.incarnation:

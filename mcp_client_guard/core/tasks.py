@@ -7,16 +7,15 @@ from enum import Enum, auto
 from attrs import field, frozen
 
 from .answers import CODE_HTTP_STATUS, NO_ANSWER
-from .classify import code_of, is_modern, is_suspect_answer
+from .classify import METHOD_NOT_FOUND, code_of, is_modern, is_suspect_answer
 from .model import JSON
 
 STATUS, RESULT = "tasks/get", "tasks/result"
 _TERMINAL = frozenset({"completed", "failed", "cancelled"})
 UNKNOWN_TASK = -32602
-_METHOD_NOT_FOUND = -32601
 _INTERNAL_ERRORS = frozenset({-32603, 0})
 """0 is that of the Python SDKs."""
-_SAYS_NOTHING = NO_ANSWER | {CODE_HTTP_STATUS, _METHOD_NOT_FOUND}
+_SAYS_NOTHING = NO_ANSWER | {CODE_HTTP_STATUS, METHOD_NOT_FOUND}
 _LONGEST_POLL = 60.0
 _POLL = 1.0
 
@@ -67,9 +66,9 @@ def told_of(task: Task, method: str, message: JSON) -> Told:
     code = code_of(message)
     if code == UNKNOWN_TASK:
         return Told(why_none="the server does not know its task any more")
-    if code == _METHOD_NOT_FOUND and method == STATUS and not task.is_extension:
+    if code == METHOD_NOT_FOUND and method == STATUS and not task.is_extension:
         return Told(fetch=Fetch.BLOCKING)  # it may know the other one
-    if code == _METHOD_NOT_FOUND:
+    if code == METHOD_NOT_FOUND:
         return Told(why_none="the server knows no tasks any more")
     if is_modern(message):
         return Told(why_none=f"asking for its task drew the error {code}")

@@ -20,6 +20,8 @@ from .trail import Trail
 NO_WITNESS = Evidence(Grade.UNVERIFIED, "no witness")
 WITNESS_MISSING = Evidence(Grade.UNVERIFIED, "witness missing")
 PROVEN = Evidence(Grade.PROVEN, "the witness came again")
+SAYS_RESUMED = Evidence(Grade.CONSISTENT, "the server says resumed: true")
+SAYS_NOT_RESUMED = "the server says resumed: false"
 STARTED_OVER = Evidence(Grade.BROKEN, "the event IDs started over")
 
 

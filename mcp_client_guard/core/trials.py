@@ -7,12 +7,12 @@ from attrs import define
 from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
 from .inputs import Answered, EventReceived
 from .messages import messages_of
-from .model import JSON, Evidence, Grade
+from .model import JSON, Grade
 from .placing import Placing
 from .report import Disconnected, RefreshSuggested, Resumed
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
-from .trial import PROVEN, STARTED_OVER, WITNESS_MISSING, Judged, Trial, Weight
+from .trial import PROVEN, SAYS_NOT_RESUMED, SAYS_RESUMED, STARTED_OVER, WITNESS_MISSING, Judged, Trial, Weight
 
 _RECHECK_CAP = 60.0
 _REFRESH_EVERY = 60.0
@@ -29,12 +29,7 @@ class Trials(Placing):
         assert trial is not None
         stream.move(StreamStep.RESUMED)
         if told.resumed and trial.is_exact:
-            self._judge(
-                stream,
-                trial,
-                Judged(Evidence(Grade.CONSISTENT, "the server says resumed: true"), False),
-                None,
-            )
+            self._judge(stream, trial, Judged(SAYS_RESUMED, fits=False), None)
             return
         timer = Timer(TimerKind.WITNESS, stream.number, stream.connection)
         self.out.append(SetTimer(timer, self.policy.witness_timeout))
@@ -44,10 +39,9 @@ class Trials(Placing):
         if not isinstance(body, dict) or stream.trial is None:
             return
         if body.get("resumed") is False:
-            self._gap_reported(stream, "the server says resumed: false")
+            self._gap_reported(stream, SAYS_NOT_RESUMED)
         elif body.get("resumed") is True and stream.trial.is_exact and not stream.trial.has_started_over:
-            evidence = Evidence(Grade.CONSISTENT, "the server says resumed: true")
-            self._judge(stream, stream.trial, Judged(evidence, fits=False), None)
+            self._judge(stream, stream.trial, Judged(SAYS_RESUMED, fits=False), None)
 
     def _gap_reported(self, stream: Stream, why: str) -> None:
         """The server itself says that events are missing.

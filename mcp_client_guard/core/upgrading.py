@@ -74,7 +74,7 @@ class Upgrading(Notes):
         stream, point = self._streams.get(STANDALONE), self._point
         if told.question != self._question or stream is None or point is None:
             return
-        self._question, self._point = 0, None
+        self._forget_question()
         if self._is_another_session(stream, told.session_id):
             return
         ticket = _ticket_of(told)
@@ -87,6 +87,9 @@ class Upgrading(Notes):
         else:
             why = told.why if told.status is None else f"HTTP {told.status}"
             self._failed(f"{why}, not a ticket" if told.status == 200 else why, told.retry_after or 0.0)
+
+    def _forget_question(self) -> None:
+        self._question, self._point = 0, None
 
     @abstractmethod
     def _is_another_session(self, stream: Stream, session_id: str | None) -> bool:
@@ -174,7 +177,7 @@ class Upgrading(Notes):
 
     def _finish(self, stream: Stream, *, linger: bool = False) -> None:
         if stream.number == STANDALONE:
-            self._question, self._point = 0, None
+            self._forget_question()
             self._leave_socket(stream)
         super()._finish(stream, linger=linger)
 
