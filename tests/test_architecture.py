@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import mcp_client_guard
+from mcp_client_guard.core.carrier import Carrying
+from mcp_client_guard.core.hooking import Hooking
 
 ROOT = Path(mcp_client_guard.__file__).parent
 PACKAGE = "mcp_client_guard"
@@ -141,12 +143,15 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(parts), path
 
 
-def imports(name: str, path: Path) -> Iterator[str]:
-    """What a module imports, absolute: `mcp_client_guard.core.model`, `anyio`, …"""
+def imports(name: str, path: Path, *, for_types: bool = True) -> Iterator[str]:
+    """What a module imports, absolute: `mcp_client_guard.core.model`, `anyio`, …; or only what it runs with."""
     package = [PACKAGE, *name.split(".")]
     if path.name != "__init__.py" or name == "__init__":
         package = package[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    if not for_types:
+        tree.body = [statement for statement in tree.body if not _is_for_types(statement)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -155,6 +160,10 @@ def imports(name: str, path: Path) -> Iterator[str]:
             for alias in node.names:
                 whole = f"{source}.{alias.name}"
                 yield whole if _is_module(whole) else source
+
+
+def _is_for_types(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
 
 
 def _is_module(name: str) -> bool:
@@ -204,6 +213,22 @@ def test_the_ledger_knows_nothing_of_event_ids() -> None:
     path = ROOT / "core" / "ledger.py"
     known = {i.rsplit(".", 1)[-1] for i in imports("core.ledger", path)}
     assert not known & {"trail", "trial", "event_id", "streams"}
+
+
+def modules_of(top: type) -> set[str]:
+    """The modules of a class and of all that it is built on."""
+    known = (base.__module__ for base in top.__mro__)
+    return {name.removeprefix(f"{PACKAGE}.") for name in known if starts_with(name, PACKAGE)}
+
+
+STREAMS, CALLS = modules_of(Carrying), modules_of(Hooking)
+
+
+@pytest.mark.parametrize(("name", "path"), [m for m in MODULES if m[0] in STREAMS | CALLS])
+def test_neither_half_of_the_core_imports_the_other(name: str, path: Path) -> None:
+    """What judges streams and what judges calls: each is given the other by the machine."""
+    known = {imported.removeprefix(f"{PACKAGE}.") for imported in imports(name, path, for_types=False)}
+    assert not known & (CALLS if name in STREAMS else STREAMS)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from .answers import not_executed_answer, session_lost_answer
 from .choosing import Choosing
 from .inputs import Forwarded, MessageSubmitted
 from .ledger import NEVER_SENT, Call, Own, Repeat
-from .listening import is_listen
 from .meta import CALL_KEY, host_token_of, meta_of
 from .model import HAS_ANSWER, JSON, AnswerDrained, Outcome
 from .outcomes import deadline_timer
@@ -368,7 +367,7 @@ class Calls(Choosing):
                 self.leave_heir(call)
                 continue
             ran = self._may_have_run(call)
-            outcome = Outcome.IN_DOUBT if ran and not is_listen(call) else Outcome.CANCELLED
+            outcome = Outcome.IN_DOUBT if ran and not call.is_subscription else Outcome.CANCELLED
             self._settle(call, outcome, "the host closed the connection" + ("" if ran else NEVER_SENT))
         self.session.move(SessionStep.CLOSED)
 

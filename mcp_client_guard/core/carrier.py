@@ -13,13 +13,13 @@ from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
 from .aside import Aside
+from .classify import LONGEST_RETRY_AFTER
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
 from .inputs import Answered, Begun, BodyReceived, EventReceived, IdleElapsed, Refused, TooLarge
 from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
-from .reconcile import LONGEST_RETRY_AFTER
 from .report import Disconnected, EndpointRefused, UnreadableDropped
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind

@@ -100,6 +100,9 @@ _REFUSED_UNREAD = frozenset(
 """Where the session is gone, this was said of the session, before the request was looked at. 408 or 499 may be
 said of one that is running."""
 
+LONGEST_RETRY_AFTER = 60.0
+"""Seconds that a server may have us wait before anything is tried again."""
+
 UNSUPPORTED_VERSION = -32022
 MODERN_CODES = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
 """The errors by which a server of 2026-07-28 is recognised (SPEC-FACTS §15); -32001, -32003 and -32004 are not."""

@@ -10,7 +10,6 @@ from attrs import define, field
 from .answers import not_executed_answer
 from .calls import Calls
 from .ledger import Call, Own
-from .listening import is_listen
 from .room import MOST_WAITING, Room
 
 
@@ -25,7 +24,7 @@ class Crowding(Calls):
         room = self.room
         if room is None:
             super()._go_out(call)
-        elif is_listen(call) and room.is_held_for_good:
+        elif call.is_subscription and room.is_held_for_good:
             # Nothing would ever end its wait.
             self._crowd_out(call, "the client has no connection to spare for another subscription")
         elif self._has_room(room, call):
@@ -41,13 +40,13 @@ class Crowding(Calls):
         for call in list(self._waiting.values()):
             if self._awaits_session(call):
                 continue
-            is_hopeless = is_listen(call) and room.is_held_for_good
+            is_hopeless = call.is_subscription and room.is_held_for_good
             if not (is_hopeless or self._has_room(room, call)):
                 return
             self._release_one(call)
 
     def _has_room(self, room: Room, call: Call) -> bool:
-        return room.has_for_request(self._promised) or (is_listen(call) and room.has_for_lasting)
+        return room.has_for_request(self._promised) or (call.is_subscription and room.has_for_lasting)
 
     @property
     def _promised(self) -> int:

@@ -183,6 +183,11 @@ class Call:
         return self.method == "tools/call" and self.may_have_side_effects and self.own in (None, Own.HEIR)
 
     @property
+    def is_subscription(self) -> bool:
+        """Of the host's (2026-07-28): a stream, and no answer to wait for."""
+        return self.stateless and self.method == "subscriptions/listen" and self.own is None
+
+    @property
     def newest(self) -> Call:
         """The newest sending of the same request."""
         return self if self.later is None else self.later.newest

@@ -20,7 +20,6 @@ from .outcomes import OWN_SECONDS, deadline_timer
 from .reconcile import Reconciling, Stranded
 from .report import ListenedAgain, RefreshSuggested
 
-METHOD = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _LISTS = {
     "toolsListChanged": "notifications/tools/list_changed",
@@ -59,7 +58,7 @@ class Listening(Reconciling):
         return call.in_flight and self._subscription(call).honoured is not None
 
     def _subscription(self, call: Call) -> Subscription:
-        if not is_listen(call):
+        if not call.is_subscription:
             return Subscription()
         return self._subscriptions.setdefault(call.first_wire_id, Subscription())
 
@@ -158,10 +157,6 @@ class Listening(Reconciling):
         super()._forget(call)
         if self._subscriptions.pop(call.first_wire_id, None) is not None:
             self.out.append(CancelTimer(_refreshing(call)))
-
-
-def is_listen(call: Call) -> bool:
-    return call.stateless and call.method == METHOD and call.own is None
 
 
 def _refreshing(call: Call) -> Timer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, auto
 from hashlib import blake2b
 from json import dumps, loads
 from typing import Any, NoReturn
@@ -141,6 +141,14 @@ WAS_ANSWERED = (*HAS_ANSWER, Outcome.INPUT_REQUIRED)
 """The server has answered this request."""
 NOT_KNOWN = (None, Outcome.IN_DOUBT, Outcome.CANCELLED)
 """Whether the call has run is not known, or not yet."""
+
+
+class Taken(Enum):
+    """What became of a message from the server."""
+
+    DELIVERED = auto()
+    LATE = auto()
+    ORPHAN = auto()
 
 
 class Told(Enum):

@@ -9,12 +9,11 @@ from attrs import define
 from .actions import Hangup, Report, SetTimer, Timer, TimerKind
 from .inputs import UNREADABLE, EventReceived, TooLarge
 from .messages import messages_of, unreadable_in
-from .model import JSON
+from .model import JSON, Taken
 from .registry import Registry
 from .report import DuplicateDropped, Resumed, UnreadableDropped
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
-from .taking import Taken
 from .trail import Placement
 from .trial import Trial, broken
 

@@ -8,7 +8,7 @@ from attrs import define, evolve, field
 
 from .actions import NO_DELAY, Ask, CancelTimer, Delay, SetTimer, StopAsking, Timer, TimerKind
 from .answers import failed_answer, http_answer, session_lost_answer
-from .classify import BUSY, Ran
+from .classify import BUSY, LONGEST_RETRY_AFTER, Ran
 from .consent import Consent, consent_to
 from .forms import why_unread
 from .inputs import Reconciled
@@ -22,8 +22,6 @@ from .verdicts import Fail, Resend, Resolve
 _MOST_REPEATS = 2
 _MOST_REFUSALS = 2
 _LOST_BEFORE = "; an earlier sending of it was lost"
-LONGEST_RETRY_AFTER = 60.0
-"""Seconds that a server may have us wait before anything is tried again."""
 
 
 @define(eq=False, repr=False)

@@ -7,10 +7,9 @@ from abc import abstractmethod
 from attrs import define, field
 
 from .actions import Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import BUSY, LOCKED
+from .classify import BUSY, LOCKED, LONGEST_RETRY_AFTER
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded
-from .reconcile import LONGEST_RETRY_AFTER
 from .report import SessionLost
 from .session import differences
 from .state import SessionState, SessionStep

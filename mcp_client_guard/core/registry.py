@@ -24,7 +24,6 @@ from .actions import (
 )
 from .inputs import EventReceived
 from .ledger import Call, Own, Repeat
-from .listening import is_listen
 from .model import JSON, WAS_ANSWERED, CursorDropped, CursorMoved, Seen, fingerprint
 from .policy import GuardPolicy
 from .report import Discontinuity, MaybeRedelivered
@@ -398,4 +397,4 @@ class Registry:
 
 
 def _lasts(call: Call | None) -> bool:  # its answer is long in coming, and holds nothing of the host's up
-    return call is not None and (is_listen(call) or (call.own is Own.TASK and call.method == RESULT))
+    return call is not None and (call.is_subscription or (call.own is Own.TASK and call.method == RESULT))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from enum import Enum, auto
 from typing import Any
 
 from attrs import define, field
@@ -13,25 +12,16 @@ from .asked import is_ping
 from .classify import Ran, code_of
 from .inputs import MessageSubmitted
 from .ledger import Call, Own
-from .listening import ACKNOWLEDGED, is_listen
+from .listening import ACKNOWLEDGED
 from .messages import tells_of_success
 from .meta import subscription_of, with_subscription
-from .model import JSON, NOT_KNOWN, Outcome
+from .model import JSON, NOT_KNOWN, Outcome, Taken
 from .modern import offers_itself, server_info_of, version_of
 from .report import NotificationLost, OrphanDropped
 from .restoring import tools_of
 from .rounds import Round, asks_for_input, awaited_key
 from .stream import Stream
 from .takeover import TakeOver
-
-
-class Taken(Enum):
-    """What became of a message from the server."""
-
-    DELIVERED = auto()
-    LATE = auto()
-    ORPHAN = auto()
-
 
 _DELIVERED = Taken.DELIVERED  # on Python 3.11 too slow to look up for every event
 
@@ -66,7 +56,7 @@ class Taking(TakeOver):
         if "id" not in message:
             if message["method"] == "notifications/progress":
                 return self._take_progress(stream, message)
-            if stream.call is not None and is_listen(stream.call):
+            if stream.call is not None and stream.call.is_subscription:
                 return self._take_listened(stream, stream.call, message)
             if message["method"] == "notifications/cancelled":
                 return self._take_cancel(stream, message)
