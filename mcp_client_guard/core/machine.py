@@ -219,31 +219,37 @@ class Machine:
                 assert_never(told)
 
     def _timer(self, told: TimerElapsed) -> None:
-        timer = told.timer
-        if timer.kind is TimerKind.DEADLINE:
-            self._calls.deadline(timer.stream)
-        elif timer.kind is TimerKind.ANSWER:
-            self._streams.answer_overdue(timer.stream)
-        elif timer.kind is TimerKind.QUESTION:
-            self._streams.question_overdue(timer.stream)
-        elif timer.kind is TimerKind.CONFIRM:
-            self._calls.confirmed(timer.stream)
-        elif timer.kind is TimerKind.TURN:
-            self._streams.turn_over(timer.stream)
-        elif timer.kind is TimerKind.REFRESH:
-            self._refresh(timer.stream, told.at)
-        elif timer.kind is TimerKind.UPGRADE:
-            self._streams.upgrade_due()
-        elif timer.kind is TimerKind.BUDGET:
-            self._calls.budget_refilled()
-        elif timer.kind is TimerKind.RESTORE:
-            self._calls.restored()
-        elif timer.kind is TimerKind.ASK:
-            self._calls.asked_too_long(timer.stream)
-        elif timer.kind is TimerKind.PACE:
-            self._calls.ask_task(timer.stream)
-        else:
-            self._streams.timer(timer, told.at)
+        timer, at = told.timer, told.at
+        kind: TimerKind = timer.kind
+        match kind:
+            case TimerKind.DEADLINE:
+                self._calls.deadline(timer.stream)
+            case TimerKind.ANSWER:
+                self._streams.answer_overdue(timer.stream)
+            case TimerKind.QUESTION:
+                self._streams.question_overdue(timer.stream)
+            case TimerKind.CONFIRM:
+                self._calls.confirmed(timer.stream)
+            case TimerKind.TURN:
+                self._streams.turn_over(timer.stream)
+            case TimerKind.REFRESH:
+                self._refresh(timer.stream, at)
+            case TimerKind.UPGRADE:
+                self._streams.upgrade_due()
+            case TimerKind.BUDGET:
+                self._calls.budget_refilled()
+            case TimerKind.RESTORE:
+                self._calls.restored()
+            case TimerKind.ASK:
+                self._calls.asked_too_long(timer.stream)
+            case TimerKind.PACE:
+                self._calls.ask_task(timer.stream)
+            case (
+                TimerKind.WITNESS | TimerKind.RECHECK | TimerKind.CLOSING | TimerKind.UNWANTED | TimerKind.ENDPOINT
+            ):
+                self._streams.timer(timer, at)
+            case _:  # pragma: no cover
+                assert_never(kind)
 
     def _refresh(self, number: int, at: float) -> None:
         if number == STANDALONE:

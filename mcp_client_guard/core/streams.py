@@ -188,14 +188,17 @@ class Streams(Disowning):
         stream = self.current(timer.stream, timer.connection)
         if stream is None:
             return
-        if timer.kind is TimerKind.WITNESS:
-            self._witness_overdue(stream)
-        elif timer.kind is TimerKind.CLOSING:
-            self._conclude(stream, complete=False)
-        elif timer.kind is TimerKind.UNWANTED:
-            self._outstayed(stream, at)
-        else:
-            self._recheck(stream)
+        match timer.kind:
+            case TimerKind.WITNESS:
+                self._witness_overdue(stream)
+            case TimerKind.CLOSING:
+                self._conclude(stream, complete=False)
+            case TimerKind.UNWANTED:
+                self._outstayed(stream, at)
+            case TimerKind.RECHECK:
+                self._recheck(stream)
+            case other:  # pragma: no cover
+                raise AssertionError(f"no timer of a stream's: {other}")
 
     def _outstayed(self, stream: Stream, at: float) -> None:
         """Bytes alone do not keep a stream that nobody waits for."""
