@@ -183,7 +183,7 @@ class Closing(Trials):
         if stream.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.trial is not None:
-            self._take_alone(stream, stream.trial)
+            self._take_alone(stream, stream.trial.held)
 
     def _closing_timer(self, stream: Stream) -> Timer:
         return Timer(TimerKind.CLOSING, stream.number, stream.connection)

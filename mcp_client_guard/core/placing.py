@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define
@@ -156,23 +157,20 @@ class Placing(Registry):
         owed = [self.calls.owed(stream, message) for message in messages_of(body) if "result" in message]
         return stream.call is not None and stream.call in owed
 
-    def _take_owed(self, stream: Stream, trial: Trial) -> bool:
+    def _take_owed(self, stream: Stream, held: Sequence[EventReceived]) -> bool:
         """A held answer that a request waits for settles it, whatever the resume is worth."""
-        for event in trial.held:
+        for event in held:
             for message in messages_of(event.body):
                 if self.calls.owed(stream, message) is not None:
                     self.calls.take(stream, message)
         return self._streams.get(stream.number) is not stream
 
-    def _take_alone(self, stream: Stream, trial: Trial) -> bool:
+    def _take_alone(self, stream: Stream, held: Sequence[EventReceived]) -> bool:
         """The same, where nothing has been said yet of what else is held: with the answer it is dropped."""
-        owed = [self.calls.owed(stream, m) for event in trial.held for m in messages_of(event.body)]
+        owed = [self.calls.owed(stream, m) for event in held for m in messages_of(event.body)]
         if stream.call in owed and None in owed:
-            self._report_loss(stream, "its answer came, and what is held beside it was not proven", trial.held[0])
-        return self._take_owed(stream, trial)
-
-    def _take_first(self, stream: Stream, first: EventReceived) -> bool:
-        return self._take_owed(stream, Trial(stream.trail, "", None, held=[first]))
+            self._report_loss(stream, "its answer came, and what is held beside it was not proven", held[0])
+        return self._take_owed(stream, held)
 
     def _break(
         self, stream: Stream, why: str, first: EventReceived | None = None, trial: Trial | None = None
@@ -186,9 +184,9 @@ class Placing(Registry):
             self.out.append(Report(Resumed(stream.name, broken(why))))
         self._report_loss(stream, why, first)
         self._forget_trail(stream)
-        if trial is not None and self._take_owed(stream, trial):
+        if trial is not None and self._take_owed(stream, trial.held):
             return
-        if first is not None and self._take_first(stream, first):
+        if first is not None and self._take_owed(stream, [first]):
             return
         if stream.call is not None:
             self._give_up(stream, why)

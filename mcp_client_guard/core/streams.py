@@ -15,7 +15,7 @@ from .messages import messages_of
 from .report import Disconnected, StandaloneUnavailable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
-from .trial import SAYS_NOT_RESUMED, Trial, is_resume_gap
+from .trial import SAYS_NOT_RESUMED, is_resume_gap
 from .upgrading import STEADY_SECONDS
 
 _PACE_MS = 10
@@ -93,7 +93,7 @@ class Streams(Disowning):
     def _body_of_get(self, stream: Stream, told: BodyReceived) -> None:
         """A GET was answered without events; but an answer that is owed is one, wherever it comes."""
         held = EventReceived(stream.number, stream.connection, None, b"", told.body)
-        if stream.kind is StreamKind.CALL and self._take_alone(stream, Trial(stream.trail, "", None, held=[held])):
+        if stream.kind is StreamKind.CALL and self._take_alone(stream, [held]):
             return
         self._refused_get(stream, stream.unexpected_status, told.body, None)
 

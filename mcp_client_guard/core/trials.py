@@ -123,7 +123,7 @@ class Trials(Placing):
     def _settle_unverified(self, stream: Stream, trial: Trial, event: EventReceived | None) -> None:
         if event is not None:
             trial.held.append(event)
-        if not self._take_owed(stream, trial):
+        if not self._take_owed(stream, trial.held):
             self._give_up(stream, "its stream came back without the event that would prove it is the same")
 
     def _witness_overdue(self, stream: Stream) -> None:
@@ -145,7 +145,7 @@ class Trials(Placing):
             if stream.unwitnessed >= _UNWITNESSED_ENDS or self._holds_answer(stream, trial):
                 self._break(stream, trial.doubt, trial.held[0], trial)
                 return True
-            self._take_owed(stream, trial)
+            self._take_owed(stream, trial.held)
             return False
         if not clean:
             return False
