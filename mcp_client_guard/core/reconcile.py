@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from .actions import NO_DELAY, Ask, CancelTimer, Delay, SetTimer, StopAsking, Timer, TimerKind
 from .answers import failed_answer, http_answer, session_lost_answer
 from .classify import BUSY, LONGEST_RETRY_AFTER, Ran
-from .consent import Consent, consent_to
+from .consent import consent_to
 from .forms import why_unread
 from .inputs import Reconciled
 from .ledger import NEVER_SENT, Call, Own, Refusal
@@ -135,7 +135,7 @@ class Reconciling(Repeats):
         if call.own in (Own.HEIR, Own.HOOK) or call.repeats >= _MOST_REPEATS:
             return False
         hints = hints_of(call.listed)
-        return consent_to(self.policy, call.method, call.tool, hints, tool_changed=tool_changed) is Consent.RESEND
+        return consent_to(self.policy, call.method, call.tool, hints, tool_changed=tool_changed)
 
     @property
     def changed_tools(self) -> list[str]:
