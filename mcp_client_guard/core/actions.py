@@ -91,7 +91,12 @@ NO_DELAY = Delay(0)
 
 @frozen
 class Save:
-    """Write these records. With `durable`, do not go on to the next action until they are on disk."""
+    """Write these records.
+
+    With `durable`, what is ordered next waits until they are on disk, and all that was to be before them: without
+    records that is all it orders. Timers do not wait; and if the store does not come back within 5 s, nothing does
+    but the requests whose rows are among them.
+    """
 
     records: tuple[Record, ...]
     durable: bool = False

@@ -1,4 +1,4 @@
-"""Requests of the host's: how they go out, and whose answer a message is."""
+"""What the host sends: requests, notifications, and its answers to the server."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Begun:
 
 @frozen
 class Answered:
-    """The status line and headers of a 2xx answer arrived."""
+    """The status line and headers of a 2xx answer arrived, or of the 101 that opens a socket."""
 
     stream: int
     connection: int

@@ -1,4 +1,4 @@
-"""The vocabulary: identities, judgements, what the shell tells the core and what the core orders."""
+"""The vocabulary: identities, judgements, outcomes, and the records for a store."""
 
 from __future__ import annotations
 

@@ -156,7 +156,8 @@ class StandaloneUnavailable:
 
 @frozen
 class RefreshSuggested:
-    """The standalone stream could not be proven continuous: the host was told to read its lists again."""
+    """The host was told to read its lists again: the standalone stream could not be proven continuous, or a
+    session or a subscription was opened in place of a lost one."""
 
     notifications: tuple[str, ...]
 

@@ -1,8 +1,8 @@
 """All states and every legal transition. Nothing else assigns a state.
 
-A stream that was cut is LOST until a GET is answered; then it is ON_TRIAL until the server has proven that it
-holds the same log (or the trial ends otherwise). BROKEN is never repaired in place: only the standalone stream
-leaves it, by opening afresh with no cursor.
+A stream that was cut is LOST until a GET, or its POST sent again, is answered. If that resumes it, it is ON_TRIAL
+until the server has proven that it holds the same log (or the trial ends otherwise). BROKEN is never repaired in
+place: only the standalone stream leaves it, by opening afresh with no cursor.
 """
 
 from __future__ import annotations

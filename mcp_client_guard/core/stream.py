@@ -89,12 +89,12 @@ class Stream:
     """Failed attempts to open, in a row, without progress."""
     barren: int = 0
     """Resumes in a row that ended with nothing new: the delay grows with it."""
-    hasty: int = 0
-    """Resumes in a row that ended without a message where the server names no wait: a fresh ID alone, each time,
-    fills the budget again but must not make a storm."""
     fruitless: int = 0
     """The same, less those in which the witness came: only these use up the budget."""
     fruitless_since: float | None = None
+    hasty: int = 0
+    """Resumes in a row that ended without a message where the server names no wait: a fresh ID alone, each time,
+    fills the budget again but must not make a storm."""
     unwitnessed: int = 0
     """Ends of a trial with unknown events and no witness."""
     server_errors: int = 0
