@@ -81,7 +81,7 @@ class Calls(Choosing):
             self._conclude(call)
             if not call.in_flight:
                 continue
-            if self._may_have_run(call):
+            if self._withdraw(call):
                 self._tell_in_doubt(call, why)
             else:
                 self.not_executed(call, "wire", why)
@@ -237,7 +237,7 @@ class Calls(Choosing):
         if not call.in_flight:
             self._give_up_answers(request_id)
             return
-        call.cancelled = ran = self._may_have_run(call)
+        call.cancelled = ran = self._withdraw(call)
         before = "" if ran else NEVER_SENT
         self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
         if ran and not call.stateless and not self.is_over(call):
@@ -301,7 +301,7 @@ class Calls(Choosing):
             return
         stream = self.streams.of(call)
         wait = "" if stream is None else stream.wait
-        if not self._may_have_run(call):
+        if not self._withdraw(call):
             self.not_executed(call, "wire", "it could not be sent within call_deadline")
             return
         is_told = self._hears_cancel(call)
@@ -366,7 +366,7 @@ class Calls(Choosing):
                 self.out.append(CancelTimer(deadline_timer(call)))
                 self.leave_heir(call)
                 continue
-            ran = self._may_have_run(call)
+            ran = self._withdraw(call)
             outcome = Outcome.IN_DOUBT if ran and not call.is_subscription else Outcome.CANCELLED
             self._settle(call, outcome, "the host closed the connection" + ("" if ran else NEVER_SENT))
         self.session.move(SessionStep.CLOSED)

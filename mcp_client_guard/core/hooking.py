@@ -57,7 +57,7 @@ class Hooking(Crowding):
         self._unsent = [told for told in self._unsent if told.ticket != ticket]
         for call in self.ledger.in_flight():
             if call.own is Own.HOOK and call.ticket == ticket:
-                ran = self._may_have_run(call)
+                ran = self._withdraw(call)
                 if ran:
                     self._tell_cancelled(call, "the reconcile hook was stopped")
                 call.cancelled = ran

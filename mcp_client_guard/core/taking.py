@@ -147,7 +147,7 @@ class Taking(TakeOver):
         if call is not None:
             call.was_taken = True
         if call is not None and call.in_flight and call.host_token is not None:
-            if not _is_further(call, params.get("progress")):
+            if not _advance(call, params.get("progress")):
                 return Taken.LATE
             self.streams.deliver(stream, {**message, "params": {**params, "progressToken": call.host_token}})
             return Taken.DELIVERED
@@ -244,17 +244,17 @@ class Taking(TakeOver):
 
     # Nobody waits for it any more.
 
-    def _may_have_run(self, call: Call) -> bool:
-        """Stop it where it has not left yet; else say that it may have run."""
-        return self._may_this_have_run(call) or call.repeats > 0
+    def _withdraw(self, call: Call) -> bool:
+        """Stop it where it has not left yet, and resume it no more. Returns whether it may have run."""
+        return self._withdraw_newest(call) or call.repeats > 0
 
-    def _may_this_have_run(self, call: Call) -> bool:
+    def _withdraw_newest(self, call: Call) -> bool:
         """The same, of its newest sending alone."""
         stranded = self._stranded.get(call.first_wire_id)
         return self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO
 
     def _stop(self, call: Call) -> None:
-        if self._may_this_have_run(call):
+        if self._withdraw_newest(call):
             self._tell_cancelled(call, "an earlier request with the same call key was answered")
 
     def _tell_cancelled(self, call: Call, reason: str) -> None:
@@ -359,9 +359,9 @@ def _failure_in(message: JSON) -> str:
     return "an error of the tool's" if "result" in message else f"error {code_of(message)}"
 
 
-def _is_further(call: Call, progress: Any) -> bool:
-    """Whether the host may be told: to it another sending is the same request, whose progress must increase
-    (2025-11-25 progress, Behavior Requirements)."""
+def _advance(call: Call, progress: Any) -> bool:
+    """It has come so far. Returns whether the host may be told: to it another sending is the same request, whose
+    progress must increase (2025-11-25 progress, Behavior Requirements)."""
     if isinstance(progress, bool) or not isinstance(progress, (int, float)):
         return True
     if call.sendings > 1 and call.progress is not None and progress <= call.progress:
