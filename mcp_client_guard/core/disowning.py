@@ -39,14 +39,14 @@ class Disowning(Upgrading):
     def _see_name(self, stream: Stream, session_id: str | None) -> None:
         """Of what was ruled on first."""
         if stream.call is None or not stream.call.suspected:
-            self._is_another_session(stream, session_id)
+            self._disown(stream, session_id)
         elif self._names_another(stream, session_id):
             self._disowned = self.session.incarnation
 
     def _see_offered(self, stream: Stream) -> None:
         """The name on the answer to a POST that came, or failed to come, in one piece."""
         if stream.call is not None and not stream.resumed:
-            self._is_another_session(stream, stream.offered_session_id)
+            self._disown(stream, stream.offered_session_id)
 
     def too_large(self, told: TooLarge) -> None:
         stream = self.current(told.stream, told.connection)
@@ -69,8 +69,8 @@ class Disowning(Upgrading):
         known = stream.offered_session_id if initial else self.session.session_id
         return None not in (known, session_id) and session_id != known
 
-    def _is_another_session(self, stream: Stream, session_id: str | None) -> bool:
-        """Whether another session speaks on this stream: then it is over; and ours in any case."""
+    def _disown(self, stream: Stream, session_id: str | None) -> bool:
+        """Where another session speaks on this stream, ours is over. Returns whether the stream is, too."""
         if not self._names_another(stream, session_id):
             return False
         if stream.kind is StreamKind.NOTE:

@@ -44,7 +44,7 @@ class Streams(Disowning):
             return
         # What is said in one piece is looked at when it is here.
         is_whole = stream.kind is StreamKind.CALL and not (stream.resumed or stream.legacy or told.is_events)
-        if not is_whole and self._is_another_session(stream, told.session_id):
+        if not is_whole and self._disown(stream, told.session_id):
             return
         stream.answered = True
         stream.opened_at = told.at
@@ -102,7 +102,7 @@ class Streams(Disowning):
         if stream is None:
             return
         is_ruled_first = self._rules_first(stream, told.status, told.body)
-        if not is_ruled_first and self._is_another_session(stream, told.session_id):
+        if not is_ruled_first and self._disown(stream, told.session_id):
             return
         stream.answered = True
         if stream.last_look is not None:

@@ -75,7 +75,7 @@ class Upgrading(Notes):
         if told.question != self._question or stream is None or point is None:
             return
         self._forget_question()
-        if self._is_another_session(stream, told.session_id):
+        if self._disown(stream, told.session_id):
             return
         ticket = _ticket_of(told)
         if ticket is not None:
@@ -92,8 +92,8 @@ class Upgrading(Notes):
         self._question, self._point = 0, None
 
     @abstractmethod
-    def _is_another_session(self, stream: Stream, session_id: str | None) -> bool:
-        """Whether an answer names another session than ours."""
+    def _disown(self, stream: Stream, session_id: str | None) -> bool:
+        """Where an answer names another session, ours is over. Returns whether the stream is, too."""
         ...
 
     def _open_socket(self, stream: Stream, point: ResumePoint, ticket: str) -> None:
