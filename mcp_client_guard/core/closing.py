@@ -44,8 +44,8 @@ class Closing(Trials):
     _put_off: dict[str, Discontinuity] = field(factory=dict, init=False)
     """By event ID: what a stream has left out, unless the standalone one brings it, which is not back yet."""
 
-    def _is_held(self, stream: Stream, event: EventReceived) -> bool:
-        """Whether this event is an answer that came on a live tail; if so, it is held."""
+    def _begin_look(self, stream: Stream, event: EventReceived) -> bool:
+        """If this event is an answer that came on a live tail: it is held, and the log asked. Returns whether."""
         last_event_id, call = stream.resumed_from, stream.call
         if last_event_id is None or call is None or not call.in_flight or event.event_id is None:
             return False

@@ -146,7 +146,7 @@ class Streams(Disowning):
             self._weigh(stream, stream.trial, event)
         elif stream.last_look is not None:
             self._look(stream, stream.last_look, event)
-        elif not (stream.resumed and self._is_held(stream, event)):
+        elif not (stream.resumed and self._begin_look(stream, event)):
             self._place(stream, event)
         self._see_end(stream, event)
         if self.upgrades and stream.kind is StreamKind.STANDALONE:
