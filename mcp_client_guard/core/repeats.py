@@ -24,7 +24,7 @@ class Repeats(Outcomes):
 
     def _repeats_another(self, call: Call) -> bool:
         """Whether this call repeats another that may have run; if so, it is answered or joined, not sent."""
-        return self._repeats_known(call) or self._is_resumed(call)
+        return self._repeats_known(call) or self._refuse_resumed(call)
 
     def _repeats_known(self, call: Call) -> bool:
         if call.method != "tools/call":
@@ -42,8 +42,8 @@ class Repeats(Outcomes):
             return self._goes_along(call, went_on, consent)
         return self._repeats_alike(call, consent)
 
-    def _is_resumed(self, call: Call) -> bool:
-        """Whether the host goes on with a request of before, by a cursor that is worth nothing here.
+    def _refuse_resumed(self, call: Call) -> bool:
+        """If the host goes on with a request of before, by a cursor that is worth nothing here. Returns whether.
 
         To send it would be to make it anew; and which one it was nobody can say, however alike others are.
         """
@@ -82,7 +82,7 @@ class Repeats(Outcomes):
             self._give_answer(call, answer, named.call_key)
         elif told is None:
             return False
-        elif self._is_consented(call, named.call_key, consent):
+        elif self._spend_consent(call, named.call_key, consent):
             self.shared.name(key, Named(key, call.digest))
             call.stood_for = named
             return False
@@ -115,7 +115,7 @@ class Repeats(Outcomes):
         elif known.answer is not None:
             self.shared.served(went_on.round, 1)
             self._give_answer(call, known.answer, key)
-        elif known.told is None or self._is_consented(call, key, consent):
+        elif known.told is None or self._spend_consent(call, key, consent):
             return False
         else:
             self._refuse_repeat(call, known.told)
@@ -126,7 +126,7 @@ class Repeats(Outcomes):
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         call.consented_at = max(call.consented_at, goes_on.consented_at)
         alike = [d for d in doubts if d.went_on_from == goes_on.key and d.at > call.consented_at]
-        if not alike or any(self._is_consented(call, doubt.call_key, consent) for doubt in alike):
+        if not alike or any(self._spend_consent(call, doubt.call_key, consent) for doubt in alike):
             named = self.shared.names.get(call.call_key)
             if named is not None and named.call is None:
                 call.stood_for = named  # the question that it answers
@@ -146,7 +146,7 @@ class Repeats(Outcomes):
                 self.shared.resolved(call.digest, doubt.call_key)
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         doubts = tuple(doubt for doubt in doubts if not (call.named and self.shared.is_named(doubt)))
-        if call.consented or any(self._is_consented(call, d.call_key, consent) for d in doubts):
+        if call.consented or any(self._spend_consent(call, d.call_key, consent) for d in doubts):
             # The doubt stays: it is held against every other repeat, for the consent was to this one.
             return False
         if doubts:
@@ -181,8 +181,8 @@ class Repeats(Outcomes):
         # On disk before anybody acts on it.
         self.out.append(Save((CallNamed(named.call_key, call.call_key),), durable=True))
 
-    def _is_consented(self, call: Call, call_key: str, consent: str | None) -> bool:
-        """Whether the call with this key may be repeated: by policy, by the request itself, or by the user."""
+    def _spend_consent(self, call: Call, call_key: str, consent: str | None) -> bool:
+        """Returns whether the call with this key may be repeated: by policy, by the request, or by the user."""
         always = self.policy.resend_of(call.tool) == "always"
         fits = consent in (call_key, self.shared.linked(call_key))
         if not (always or self.shared.consented(call, call_key, consent if fits else None)):
