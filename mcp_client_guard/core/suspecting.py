@@ -88,9 +88,9 @@ class Suspecting(Detecting):
             is_session_lost=self.policy.is_session_lost,
         )
 
-    def doubts_answer(self, call: Call, body: Any, reason: str) -> bool:
-        """Whether what came with status 200 is no answer of this session's, or not before a ping was answered; or
-        none at all, whoever has said it."""
+    def suspect_answer(self, call: Call, body: Any, reason: str) -> bool:
+        """Look whether what came with status 200 is the answer, and act on it if not. Returns whether it is none, of
+        this session or of any, or not before a ping was answered."""
         if call.method == "initialize":
             return False
         has_session = self.session.session_id is not None and not call.stateless
@@ -117,7 +117,7 @@ class Suspecting(Detecting):
     def unreadable(self, call: Call, body: Any, reason: str) -> None:
         """What came with status 200 is no answer to this request, and no other will follow."""
         said = None if body is UNREADABLE or messages_of(body) else body
-        if not call.in_flight or self.doubts_answer(call, said, reason):
+        if not call.in_flight or self.suspect_answer(call, said, reason):
             return
         if call.own is Own.PING:
             self._own_failed(call, reason, Refusal(200, said))

@@ -203,7 +203,7 @@ class Taking(TakeOver):
         return call if is_ours else None
 
     def _complete(self, stream: Stream, call: Call, message: JSON) -> None:
-        if call.in_flight and self.doubts_answer(call, message, "an error that may mean a lost session"):
+        if call.in_flight and self.suspect_answer(call, message, "an error that may mean a lost session"):
             call.suspected = True
         elif call.own not in (None, Own.HEIR):
             if call.in_flight:
@@ -320,8 +320,8 @@ class Taking(TakeOver):
 
         Not if it may only acknowledge the cancel (as SDK 1.x does), nor if it would have been no answer in time.
         """
-        doubted = self.doubts_answer(call, error, "it came late")
-        return not (doubted or call.cancelled or self.may_have_run_before(call))
+        suspected = self.suspect_answer(call, error, "it came late")
+        return not (suspected or call.cancelled or self.may_have_run_before(call))
 
     def _learn_from(self, stream: Stream | None, call: Call, result: JSON) -> None:
         method, params = call.method, call.params
