@@ -62,7 +62,7 @@ class Calls(Choosing):
             self._overtake(sent)
             if not self._offer_session(sent):
                 self.stop_opening()
-                if not self._gets_trial(sent):
+                if not self._give_trial(sent):
                     self.session.move(SessionStep.INITIALIZE_SENT)
                     self._post(self._call_from(sent))
         else:

@@ -185,8 +185,8 @@ class Choosing(Taking):
             headers = session_headers(session_id, version if isinstance(version, str) else None)
             self.out.append(EndSession(headers, at_once))
 
-    def _gets_trial(self, sent: MessageSubmitted) -> bool:
-        """Whether the host's `initialize` is answered with the session that was tried."""
+    def _give_trial(self, sent: MessageSubmitted) -> bool:
+        """Answer the host's `initialize` with the session that was tried, or end that. Returns whether it fits."""
         trial = self._tried
         if trial is None or trial.is_over or without_meta(sent.message.get("params")) != trial.params:
             self._end_trial()
