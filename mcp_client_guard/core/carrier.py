@@ -218,7 +218,7 @@ class Carrying(Aside):
     def event(self, event: EventReceived) -> None:
         stream = self._streams.get(event.stream)
         if stream is not None and stream.legacy and stream.connection == event.connection:
-            if stream.kind is StreamKind.CARRIER and self._is_signal(stream, event):
+            if stream.kind is StreamKind.CARRIER and self._take_signal(stream, event):
                 return
             # Nothing is ever replayed on the same stream: what comes twice there was said twice.
             if stream.trail.is_held_by_another(event.event_id, event.data):
@@ -226,8 +226,8 @@ class Carrying(Aside):
                 return
         super().event(event)
 
-    def _is_signal(self, stream: Stream, event: EventReceived) -> bool:
-        """Whether this event is no message, or comes where none may."""
+    def _take_signal(self, stream: Stream, event: EventReceived) -> bool:
+        """If this event is no message, or comes where none may. Returns whether."""
         if event.retry is not None:
             stream.retry_ms = event.retry
         if event.name == "endpoint":
