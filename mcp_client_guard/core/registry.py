@@ -238,7 +238,7 @@ class Registry:
 
     def _get(self, stream: Stream, delay: Delay) -> None:
         """Open by GET: from the resume point if there is one, else afresh."""
-        if self._ends_too_late(stream, delay):
+        if self._end_if_too_late(stream, delay):
             return
         point = stream.trail.resume_point(exact=stream.exact)
         self._new_connection(stream)
@@ -322,14 +322,14 @@ class Registry:
     def _limit(self, stream: Stream) -> None:
         """Nobody waits for it: its connection goes on for `max_idle` and no longer, whatever comes."""
         if not stream.begun:
-            self._ends_too_late(stream, stream.delay)
+            self._end_if_too_late(stream, stream.delay)
         elif not stream.limited:
             stream.limited = True
             timer = Timer(TimerKind.UNWANTED, stream.number, stream.connection)
             self.out.append(SetTimer(timer, self.policy.max_idle))
 
-    def _ends_too_late(self, stream: Stream, delay: Delay) -> bool:
-        """End it if nobody waits for it and the server wants it later than it may last. Returns whether."""
+    def _end_if_too_late(self, stream: Stream, delay: Delay) -> bool:
+        """If nobody waits for it, and the server wants it later than it may last. Returns whether."""
         too_late = stream.is_unwanted and delay.floor > self.policy.max_idle
         if too_late:
             self._give_up(stream, "nobody waits for it, and the server wants it resumed later than max_idle")
