@@ -89,8 +89,8 @@ class Suspecting(Detecting):
         )
 
     def suspect_answer(self, call: Call, body: Any, reason: str) -> bool:
-        """Look whether what came with status 200 is the answer, and act on it if not. Returns whether it is none, of
-        this session or of any, or not before a ping was answered."""
+        """Look whether what came with status 200 is the answer, and act on it if not. Returns whether it is none,
+        of this session or of any, or not before a ping was answered."""
         if call.method == "initialize":
             return False
         has_session = self.session.session_id is not None and not call.stateless
