@@ -174,12 +174,17 @@ def rule_on(
     if status in _NOT_RUN or status in BUSY:
         is_meshes = status == 503 and unsafe and not may_retry and not is_said_of_it
         return Ruling(Ran.MAYBE if is_meshes else Ran.NO, word)
-    if status < 400 or (status in _GATEWAY and code is None):
+    if status < 400 or is_of_gateway(status, body):
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
     # -32602 is what a tool says of its arguments, and of its own output; but not with 404.
     unread = status in _REFUSED_UNREAD and (code != INVALID_PARAMS or status == 404)
     is_answer = is_said_of_it or status in _REFUSED_UNREAD or status in _SAYS_NOTHING or not unsafe
     return Ruling(Ran.ANSWERED if is_answer else Ran.MAYBE, word, Ran.NO if unread else Ran.MAYBE)
+
+
+def is_of_gateway(status: int, body: Any) -> bool:
+    """Whether a proxy says so that got no answer from the server."""
+    return status in _GATEWAY and code_of(body) is None
 
 
 def may_pass(status: int) -> bool:

@@ -66,6 +66,9 @@ from .shared import SharedLedger
 from .state import SessionState
 from .stream import STANDALONE
 
+_RECONNECT_SECONDS = 1.0
+"""Within which the user's word that the connections are worth nothing is the same word: an event may draw it that
+is itself its effect."""
 _CLOSED = SessionState.CLOSED  # on Python 3.11 too slow to look up for every event
 
 
@@ -103,6 +106,7 @@ class Machine:
     room: Room | None = field(default=None, init=False)
     """Where the host's client has a limit."""
     session: Session = field(init=False)
+    _may_reconnect_at: float = field(default=float("-inf"), init=False)
     _clock: Clock = field(factory=Clock, init=False)
     _out: list[Action] = field(factory=list, init=False)
     _calls: Hooking = field(init=False)
@@ -205,8 +209,7 @@ class Machine:
             case CloseRequested():
                 self._close()
             case ReconnectRequested():
-                self._calls.reconnect()
-                self._streams.reconnect(told.at)
+                self._reconnect(told.at)
             case Reconciled():
                 self._calls.reconciled(told)
             case HookRequested():
@@ -260,6 +263,12 @@ class Machine:
     def _freed(self, connection: int) -> None:
         if self.room is not None:
             self.room.freed(connection)
+
+    def _reconnect(self, at: float) -> None:
+        if at >= self._may_reconnect_at:
+            self._may_reconnect_at = at + _RECONNECT_SECONDS
+            self._calls.reconnect()
+            self._streams.reconnect(at)
 
     def _save_failed(self, told: SaveFailed) -> None:
         self._out.append(Report(StoreFailed(told.why)))

@@ -11,6 +11,7 @@ from .actions import NO_DELAY, CancelTimer, Hangup, Report, SetTimer, Timer, Tim
 from .classify import SessionWord, rule_on
 from .closing import Closing
 from .inputs import Refused
+from .ledger import Refusal
 from .model import JSON
 from .report import NotificationLost
 from .room import MOST_WAITING, NEVER_WAIT, Room
@@ -127,11 +128,16 @@ class Notes(Closing):
         present = stream.incarnation == self.session.incarnation
         said_so, named = self.policy.is_session_lost, stream.named_session
         ruling = rule_on(told.status, told.body, session_sent=named, is_session_lost=said_so)
-        if ruling.session is SessionWord.GONE and present:
+        gone = ruling.session is SessionWord.GONE and present
+        # By 404 a server may say, too, that it knows no such notification, or nothing to cancel.
+        may_be_of_it = told.status == 404 and stream.method != "notifications/initialized"
+        if gone and not may_be_of_it:
             self.calls.lose_session(f"HTTP {told.status}")
         if told.status != 400:  # which says that nobody waits for it, as well
             self._answered_in_vain(stream, f"HTTP {told.status}")
         self._note_over(stream)
+        if gone and may_be_of_it:
+            self.calls.probe(Refusal(told.status, told.body))
 
     def _note_lost(self, stream: Stream, why: str, *, may_try: bool = False) -> None:
         """`may_try`: nothing of it has left, and it may fare better."""

@@ -55,6 +55,8 @@ class Recovery(Suspecting):
         self.streams.leave_session(self._opener())
         self._strand_suspects(by_word or self.is_legacy)
         self._is_leaving = False
+        if self.is_detecting and not by_word:
+            self.legacy_not_found()  # the stream that was looked for is hung up
         self._reinitialize()
 
     def _opener(self) -> Stream | None:

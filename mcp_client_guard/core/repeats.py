@@ -75,6 +75,9 @@ class Repeats(Outcomes):
             self._join(call, named.call)
         elif named.answer is not None and goes_on_from(call.params, named.answer):
             return False
+        elif answer is not None and "error" in answer and self._spend_consent(call, named.call_key, consent):
+            self.shared.name(key, Named(key, call.digest))
+            return False
         elif answer is not None:
             self.shared.answered(call.digest, named.call_key)
             if asks_for_input(answer):

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import define, evolve
 
 from .actions import Hangup, Report, Timer, TimerKind
-from .classify import is_suspect_answer, may_pass
+from .classify import is_of_gateway, is_suspect_answer, may_pass
 from .disowning import Disowning
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
@@ -350,7 +350,7 @@ class Streams(Disowning):
             self._gap_reported(stream, f"the server reports a gap (HTTP {status})")
             return
         if status >= 500:
-            stream.server_errors += 1
+            stream.server_errors += not is_of_gateway(status, body)  # whose time may have been up
             if stream.resumed and stream.server_errors >= _SERVER_ERRORS:
                 self.calls.probe()
         elif stream.resumed and (status < 300 or status >= 400) and not may_pass(status):

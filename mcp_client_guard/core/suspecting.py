@@ -24,7 +24,7 @@ from .detecting import Detecting
 from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
 from .messages import messages_of
-from .model import JSON
+from .model import JSON, Outcome
 from .reconcile import Stranded
 from .state import SessionState
 from .stream import Stream
@@ -63,6 +63,8 @@ class Suspecting(Detecting):
         ruling = self._rule_on(call, refusal, session_sent=session_sent)
         reason = f"HTTP {refusal.status}"
         gone = ruling.session is SessionWord.GONE
+        if gone and self._asks_for_tools(call, refusal):
+            return
         if gone and call.incarnation == self.session.incarnation:
             self.lose_session(reason)
         if not call.in_flight:
@@ -75,6 +77,18 @@ class Suspecting(Detecting):
             self._suspect(Stranded(call, reason, _ran_if_gone(call, ruling), refusal))
         else:
             self._settle_refused(call, ruling.ran, refusal)
+
+    def _asks_for_tools(self, call: Call, refusal: Refusal) -> bool:
+        """A server without `ping` may say so by 404: where nothing else speaks against the session, it is asked for
+        its tools instead. Returns whether it is."""
+        is_ping = call is self._ping and call.method == "ping" and refusal.status == 404
+        is_spoken_against = self._suspects or self._drew is not None or self.streams.brought_endpoint
+        if not is_ping or is_spoken_against or "tools" not in self.session.capabilities:
+            return False
+        self._settle(call, Outcome.NOT_EXECUTED, "HTTP 404")
+        self._is_ping_mute = True
+        self._ping = self._send_ping()
+        return True
 
     def _rule_on(self, call: Call, refusal: Refusal, *, session_sent: bool) -> Ruling:
         is_trusted = refusal.status in BUSY and self.policy.trust_status

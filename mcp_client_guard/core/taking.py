@@ -16,7 +16,7 @@ from .listening import ACKNOWLEDGED
 from .messages import tells_of_success
 from .meta import subscription_of, with_subscription
 from .model import JSON, NOT_KNOWN, Outcome, Taken
-from .modern import offers_itself, server_info_of, version_of
+from .modern import as_complete, offers_itself, server_info_of, version_of
 from .report import NotificationLost, OrphanDropped
 from .restoring import tools_of
 from .rounds import Round, asks_for_input, awaited_key
@@ -300,7 +300,7 @@ class Taking(TakeOver):
         result = message.get("result")
         if isinstance(result, dict):
             self._learn_from(stream, call, result)
-        answer = {**message, "id": call.host_id}
+        answer = {**(as_complete(message) if call.stateless else message), "id": call.host_id}
         if call.stateless and subscription_of(message) is not None:
             answer = with_subscription(answer, call.host_id)
         self.streams.deliver(stream, answer, call)

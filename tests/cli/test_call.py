@@ -186,22 +186,22 @@ PLAIN = r"no\x1b[2K\r\x9b1A\u202e\nmcp-guard call: not executed: HTTP 401"
 
 
 async def refuse_with_lies(request: Request, reply: Reply) -> None:
-    await reply.json(error(request.rpc_id, -32000, LIES))
+    await reply.json(error(request.rpc_id, -32603, LIES))
 
 
 async def lie_in_notifications(request: Request, reply: Reply) -> None:
     await reply.open_sse()
     await reply.event(notification("notifications/message", level="info", data=LIES))
     await reply.event(notification(LIES))
-    await reply.event(error(request.rpc_id, -32000, LIES))
+    await reply.event(error(request.rpc_id, -32603, LIES))
     await reply.finish()
 
 
 @pytest.mark.parametrize(
     ("mcp", "code", "said"),
     [
-        (ScriptedMcp(call=refuse_with_lies), 1, f"error -32000: {PLAIN}"),
-        (ScriptedMcp(call=lie_in_notifications), 1, f"error -32000: {PLAIN}"),
+        (ScriptedMcp(call=refuse_with_lies), 1, f"error -32603: {PLAIN}"),
+        (ScriptedMcp(call=lie_in_notifications), 1, f"error -32603: {PLAIN}"),
         (ScriptedMcp(initialize=refuse_with_lies), 4, f"not executed: no session: {PLAIN}"),
     ],
     ids=["error", "notifications", "no session"],
@@ -230,7 +230,7 @@ async def test_a_result_cannot_command_the_terminal_and_is_the_same_json(mcp_gua
     ("status", "code", "said"),
     [
         (413, 4, "error -31902: The request was not executed: HTTP 413"),
-        (500, 1, "error -31903: The server answered HTTP 500"),
+        (422, 1, "error -31903: The server answered HTTP 422"),
     ],
 )
 async def test_a_status_is_not_executed_only_where_it_says_so(

@@ -843,16 +843,18 @@ def test_a_notification_that_may_have_arrived_is_not_sent_again(driver: Driver) 
     ("status", "code", "lost"),
     [(500, None, False), (404, None, True), (404, -32001, True), (404, -32601, False), (410, None, False)],
 )
-def test_a_refused_notification_is_reported_and_404_loses_the_session(
+def test_a_refused_notification_is_reported_and_404_has_the_session_asked(
     driver: Driver, status: int, code: int | None, lost: bool
 ) -> None:
-    """Save by a server that answers what it does not know, `notifications/initialized` perhaps, as if it were a
-    request."""
+    """By that a server may mean the notification alone: there is nothing to cancel."""
     peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
     body = code and {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": ""}}
     actions = peer.refuse(status, body)
     assert reports(actions, NotificationLost)
-    assert bool(reports(actions, SessionLost)) is lost
+    assert driver.is_waited_for("ping") is lost
+    assert not reports(actions, SessionLost)
+    if lost:
+        assert reports(driver.sent("ping").refuse(404), SessionLost)
 
 
 def test_the_users_own_word_for_a_lost_session_holds_for_notifications_too() -> None:

@@ -584,6 +584,8 @@ def test_a_404_beside_it_says_that_the_session_is_gone(driver: Legacy, kind: str
     else:
         driver.notify("notifications/roots/list_changed")
         actions = driver.sent("notifications/roots/list_changed").refuse(404)
+        assert not reports(actions, SessionLost), "a ping decides"
+        actions = driver.sent("ping").refuse(404)
     assert reports(actions, SessionLost)
     assert not old.is_open
     again = driver.reopened()

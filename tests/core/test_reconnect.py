@@ -60,7 +60,17 @@ def test_the_standalone_stream_is_opened_again_where_it_was(driver: Driver) -> N
     driver.standalone.accept()
     driver.standalone.event("s1", note("x"))
     driver.standalone.event("s2", note("y"))
+    driver.now += 1
     assert gets(reconnect(driver)) == [(0, "s1")]
+
+
+def test_what_it_draws_itself_draws_it_only_once(driver: Driver) -> None:
+    """A handler of `Disconnected` that calls it would never end."""
+    driver = Driver().opened(standalone=True)
+    assert reports(reconnect(driver), Disconnected)
+    assert not reconnect(driver)
+    driver.now += 1
+    assert reports(reconnect(driver), Disconnected)
 
 
 def test_what_waits_for_its_next_attempt_waits_no_more(driver: Driver) -> None:
@@ -103,6 +113,7 @@ def test_what_may_have_side_effects_is_not_ordered_before_its_row_is_on_disk() -
     again = driver.sent("tools/call")
     assert not [post for post in of(reconnect(driver), Post) if post.stream == again.stream]
     again.not_written()
+    driver.now += 1
     reconnect(driver)
     assert not again.order.delay.attempt
 

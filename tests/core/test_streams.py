@@ -17,6 +17,7 @@ from mcp_client_guard.core.report import (
     NotificationLost,
     OrphanDropped,
     Resumed,
+    SessionLost,
     UnreadableDropped,
 )
 from tests.core.driver import (
@@ -734,7 +735,17 @@ def test_server_errors_while_no_ping_is_answered_are_an_outage(call: Peer, how: 
 def test_a_ping_that_says_the_session_is_gone_loses_it(call: Peer) -> None:
     (ping,) = of(call.driver.call().idle(), Post)
     call.driver.peer(ping.stream).refuse(404)
+    call.driver.sent("tools/list").refuse(404)
     assert not of(call.driver.call().actions, Post)
+
+
+def test_a_server_without_ping_that_says_so_by_404_has_not_lost_the_session(call: Peer) -> None:
+    driver = call.driver
+    driver.call().idle()
+    driver.sent("ping").refuse(404)
+    assert not reports(driver.sent("tools/list").answer({"tools": []}), SessionLost)
+    driver.call().idle()
+    assert driver.sent("tools/list").is_open, "it is asked for them from then on"
 
 
 def test_one_ping_at_a_time(driver: Driver) -> None:

@@ -1,6 +1,6 @@
 """A connection that is never left (a notebook's, a fixture's): a call is in flight when its event loop ends.
 
-    python -m tests.wire.never_left memory|sqlite same|another asyncio|trio DIRECTORY
+python -m tests.wire.never_left memory|sqlite same|another asyncio|trio DIRECTORY
 """
 
 from __future__ import annotations
