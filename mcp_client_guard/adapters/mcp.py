@@ -2,6 +2,10 @@
 
 Change one import, and the transport is guarded. Whoever wants a store, a policy or events makes a `Guard`.
 
+Each connection has a `Guard` of its own, whose ledger, in memory, ends with it: what was in doubt is sent when it
+is repeated on the next connection. Who reconnects, or whose framework does, makes one `Guard` and uses
+`guard.connect()`.
+
 One thing differs: the guard resumes calls by itself, and cursors stay with it. `on_resumption_token_update` is
 never called, and a call with a `resumption_token` is not made anew, but in doubt.
 """
@@ -27,6 +31,7 @@ async def _first_major(
 ) -> AsyncIterator[tuple[Any, Any, Callable[[], str | None]]]:
     """Guarded stand-in for `mcp.client.streamable_http.streamable_http_client` of SDK 1.x.
 
+    A call in doubt is known to this connection alone: if you reconnect, use one `Guard` and `guard.connect()`.
     Yields `(read, write, get_session_id)`. A caller's `http_client` is an `httpx` or `httpx2` client.
     """
     guard = Guard(url, http_client=http_client, terminate_on_close=terminate_on_close)
@@ -45,6 +50,7 @@ async def _second_major(
 ) -> AsyncIterator[tuple[Any, Any]]:
     """Guarded stand-in for `mcp.client.streamable_http.streamable_http_client` of SDK 2.x.
 
+    A call in doubt is known to this connection alone: if you reconnect, use one `Guard` and `guard.connect()`.
     Yields `(read, write)`. `max_sse_event_size` is in bytes (default 16 MiB, where the SDK has 1 MiB);
     None is the default here, since nothing is unbounded.
     """
