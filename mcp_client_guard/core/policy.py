@@ -118,7 +118,8 @@ class GuardPolicy:
 
     call_deadline: float | Mapping[str, float] = field(default=3600.0, validator=_seconds_by_tool)
     """The guard's own deadline for a request; or one per tool, by glob (`{"report_*": 7200, "*": 600}`), an
-    hour where none fits."""
+    hour where none fits. Then the call is in doubt, and a repeat is refused. Set it below the host's own timeout:
+    SDK 1.x tells a transport nothing of that one, so that a retry after it runs the tool a second time."""
     in_doubt_as: Literal["result", "error"] = field(default="result", validator=_one_of("result", "error"))
     """How a tool call in doubt is reported: an `isError` result (frameworks do not repeat those), or an error.
     One that asks for a task (2025-11-25) has an error, whatever this says."""
