@@ -31,17 +31,19 @@ class SQLiteStore:
 
     Nothing is opened until the first claim; the file is closed when the last claim of this process is
     released. It is made with mode 0600: it holds session IDs, which are credentials. Beside it lie
-    SQLite's `-wal` and `-shm`, and our `-lock` and `-lock-*`.
+    SQLite's `-wal` and `-shm`, and our `-lock` and `-lock-*`. It needs `flock`, which is POSIX only: on Windows a
+    claim raises `StoreError`; use a `MemoryStore` there.
 
     Several processes may write to one file only if SQLite is free of the WAL-reset bug (3.51.3 and later,
-    3.50.7, 3.44.6); with others the second process gets `StoreInUse`. Reading always works, save in
-    a process that was forked while its parent had the file open: that cannot use the file at all (`StoreError`),
-    and holds none of its parent's keys.
+    3.50.7, 3.44.6); with others the second process gets `StoreInUse`: give each a file of its own.
+    Reading always works, save in a process that was forked while its parent had the file open: that cannot use
+    the file at all (`StoreError`), and holds none of its parent's keys.
 
     Args:
         path: of the file, whose directory exists; symbolic links are refused.
         keep_calls: settled calls kept under each key, of those that may have side effects or are named and of the
-            others; open ones are always kept.
+            others; open ones are always kept. Names, and calls in doubt, are forgotten with their rows: keep more
+            than are made within `GuardPolicy.repeat_window`.
         keep_days: age in days after which settled calls and ended sessions go.
     """
 
