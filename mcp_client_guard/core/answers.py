@@ -6,15 +6,15 @@ codes of a lost connection do not take these for one (INTEGRATIONS §4).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
 
 from attrs import frozen
 
 from .ledger import Call
 from .model import JSON
-
-T = TypeVar("T")
 
 IN_DOUBT_KEY = "io.github.mcp-client-guard/in-doubt"
 
@@ -25,6 +25,16 @@ CODE_SESSION_LOST = -31904
 CODE_NAME_TAKEN = -31905
 NO_ANSWER = frozenset({CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST})
 """The guard's own words where the server has not answered."""
+
+_SENTENCE = (
+    "The {kind} {name} may or may not have run: {reason}. Do not repeat it without checking its effect first. "
+    "(call key {call_key})"
+)
+_PARTS = {"kind": "tool call|request", "name": "'[^']*'", "reason": ".*", "call_key": "[^()]*"}
+_SPOKEN = re.compile(
+    re.sub(r"\\{(\w+)\\}", lambda part: f"(?P<{part[1]}>{_PARTS[part[1]]})", re.escape(_SENTENCE)), re.DOTALL
+)
+_MOST_EXCEPTIONS = 1000
 
 
 @frozen
@@ -68,22 +78,42 @@ class CallInDoubt:
 
     @classmethod
     def find(cls, value: Any) -> CallInDoubt | None:
-        """From a tool result (an object of the SDK's, or plain JSON) or an exception; None if it is not one."""
+        """From what the host got, or what its framework has made of that; None if it is none.
+
+        From a tool result (an object of the SDK's, or plain JSON; `metadata` where a framework has that for
+        `_meta`); from an exception, those below it, and a result that one of them carries. Frameworks that keep
+        the words alone (a text, a list of content blocks, an exception's text) are believed where these are
+        exactly ours: `session` is then `-` and `cancel_signalled` False, for the words do not say.
+        """
         if isinstance(value, BaseException):
-            return _find(value, cls._in_error)
-        meta = value.get("_meta") if isinstance(value, dict) else getattr(value, "meta", None)
-        return cls.from_json(meta.get(IN_DOUBT_KEY)) if isinstance(meta, dict) else None
+            return next((d for error in _below(value, contexts=True) if (d := cls._in_exception(error))), None)
+        if isinstance(value, str):
+            return cls._in_words(value)
+        if isinstance(value, list):
+            return next((d for block in value if (d := cls._in_words(_text_of(block)))), None)
+        is_json = isinstance(value, dict)
+        metas = [value.get("_meta"), value.get("metadata")] if is_json else [getattr(value, "meta", None)]
+        return next((d for m in metas if isinstance(m, dict) and (d := cls.from_json(m.get(IN_DOUBT_KEY)))), None)
 
     @classmethod
-    def _in_error(cls, data: JSON) -> CallInDoubt | None:
-        return cls.from_json(data.get(IN_DOUBT_KEY))
+    def _in_exception(cls, error: BaseException) -> CallInDoubt | None:
+        carried = [value for value in (getattr(error, "result", None), *error.args) if not _is_exception(value)]
+        in_data = cls.from_json(_data_of(error).get(IN_DOUBT_KEY))
+        return in_data or next((d for value in carried if (d := cls.find(value))), None)
+
+    @classmethod
+    def _in_words(cls, text: Any) -> CallInDoubt | None:
+        said = _SPOKEN.fullmatch(text) if isinstance(text, str) else None
+        if said is None:
+            return None
+        is_call, name = said["kind"] == "tool call", said["name"][1:-1]
+        method, tool = ("tools/call", name) if is_call else (name, None)
+        found = cls(said["reason"], method, tool, said["call_key"], "-")
+        return found if str(found) == text else None
 
     def __str__(self) -> str:
-        what = f"The tool call {self.tool!r}" if self.tool else f"The request {self.method!r}"
-        return (
-            f"{what} may or may not have run: {self.reason}. Do not repeat it without checking its effect "
-            f"first. (call key {self.call_key})"
-        )
+        kind, name = ("tool call", self.tool) if self.tool else ("request", self.method)
+        return _SENTENCE.format(kind=kind, name=repr(name), reason=self.reason, call_key=self.call_key)
 
 
 @frozen
@@ -99,12 +129,13 @@ class CallNotExecuted:
     http_status: int | None = None
 
     @classmethod
-    def find(cls, error: BaseException) -> CallNotExecuted | None:
-        """From an exception, or a group of them; None if it says nothing of the kind."""
-        return _find(error, cls._in_error)
+    def find(cls, error: Any) -> CallNotExecuted | None:
+        """From an exception, a group of them, or a cause; None if it says nothing of the kind, or is none."""
+        below = _below(error, contexts=False) if _is_exception(error) else ()
+        return next((found for e in below if (found := cls._in_data(_data_of(e)))), None)
 
     @classmethod
-    def _in_error(cls, data: JSON) -> CallNotExecuted | None:
+    def _in_data(cls, data: JSON) -> CallNotExecuted | None:
         if data.get("outcome") != "not_executed":
             return None
         status = data.get("http_status")
@@ -113,12 +144,41 @@ class CallNotExecuted:
         )
 
 
-def _find(error: BaseException, in_error: Callable[[JSON], T | None]) -> T | None:
-    """In the data of a JSON-RPC error, which either SDK major raises as an exception; or below it."""
+def _below(error: BaseException, *, contexts: bool) -> Iterator[BaseException]:
+    """It, its parts and its causes, each once: such chains may be circles.
+
+    `contexts`: also what was being handled when it came. That may have been another call's, which is no reason to
+    call this one safe; and an answer speaks for itself.
+    """
+    waiting, seen = deque([error]), set[int]()
+    while waiting and len(seen) < _MOST_EXCEPTIONS:
+        error = waiting.popleft()
+        if id(error) in seen:
+            continue
+        seen.add(id(error))
+        yield error
+        parts = getattr(error, "exceptions", ())
+        if isinstance(parts, (tuple, list)):
+            waiting.extend(filter(_is_exception, parts))
+        if error.__cause__ is not None:
+            waiting.append(error.__cause__)
+        is_answer = hasattr(getattr(error, "error", None), "code")
+        if contexts and error.__context__ is not None and not (is_answer or error.__suppress_context__):
+            waiting.append(error.__context__)
+
+
+def _is_exception(value: Any) -> bool:
+    return isinstance(value, BaseException)
+
+
+def _data_of(error: BaseException) -> JSON:
+    """Of a JSON-RPC error, which either SDK major raises as an exception."""
     data = getattr(getattr(error, "error", None), "data", None)
-    found = in_error(data) if isinstance(data, dict) else None
-    below = [*getattr(error, "exceptions", ()), *([error.__cause__] if error.__cause__ else [])]
-    return found or next((d for e in below if (d := _find(e, in_error))), None)
+    return data if isinstance(data, dict) else {}
+
+
+def _text_of(block: Any) -> Any:
+    return block.get("text") if isinstance(block, dict) else getattr(block, "text", None)
 
 
 def in_doubt_answer(call: Call, doubt: CallInDoubt, *, as_result: bool) -> JSON:

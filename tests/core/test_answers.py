@@ -82,6 +82,21 @@ def _caused(cause: BaseException) -> BaseException:
     return error
 
 
+def _handled(context: BaseException) -> BaseException:
+    """As where an error is made of another without `from`."""
+    error = RuntimeError("tool failed")
+    error.__context__ = context
+    return error
+
+
+class Carrying(Exception):
+    """As frameworks do that keep the whole result."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("tool failed")
+        self.result = result
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -90,6 +105,10 @@ def _caused(cause: BaseException) -> BaseException:
         McpError(),
         _caused(McpError()),
         Group(),
+        {"status": "error", "content": [], "metadata": {IN_DOUBT_KEY: DOUBT.as_json()}},  # Strands
+        _handled(McpError()),
+        Carrying(_Result()),
+        ValueError({"_meta": {IN_DOUBT_KEY: DOUBT.as_json()}}),
     ],
 )
 def test_a_doubt_is_found_in_what_the_host_got(value: Any) -> None:
@@ -97,10 +116,97 @@ def test_a_doubt_is_found_in_what_the_host_got(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, {}, {"_meta": None}, {"_meta": {IN_DOUBT_KEY: {"outcome": "fine"}}}, ValueError(), 7]
+    "value",
+    [
+        None,
+        {},
+        {"_meta": None},
+        {"_meta": {IN_DOUBT_KEY: {"outcome": "fine"}}},
+        ValueError(),
+        7,
+        "it may or may not have run",
+        [None, {"type": "text"}, {"type": "text", "text": 7}],
+        {"content": [{"type": "text", "text": str(DOUBT)}]},  # a result says so by its `_meta`
+    ],
 )
 def test_nothing_is_found_where_there_is_none(value: Any) -> None:
     assert CallInDoubt.find(value) is None
+
+
+class TextBlock:
+    text = str(DOUBT)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ValueError(str(DOUBT)),  # FastMCP's ToolError, PydanticAI's ModelRetry
+        str(DOUBT),
+        [{"type": "text", "text": "before"}, {"type": "text", "text": str(DOUBT), "id": "lc_1"}],  # LangChain
+        [TextBlock()],
+    ],
+)
+def test_of_the_words_alone_a_doubt_is_found_with_what_they_say(value: Any) -> None:
+    assert CallInDoubt.find(value) == CallInDoubt(DOUBT.reason, "tools/call", "charge", "key-1", "-", False)
+
+
+def test_the_words_of_a_request_name_its_method() -> None:
+    asked = CallInDoubt("cut.\nTwice (a proxy)", "resources/read", None, "k", "-")
+    assert CallInDoubt.find(str(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Error: {DOUBT}",
+        f"{DOUBT} ",
+        str(DOUBT)[:-1],
+        str(DOUBT).replace("'charge'", "charge"),
+        str(DOUBT).replace("'charge'", "''"),
+        str(DOUBT).replace("'charge'", "'a\nb'"),
+        f"{str(DOUBT) * 20_000} ",
+    ],
+)
+def test_words_that_are_not_exactly_ours_are_no_doubt(text: str) -> None:
+    assert CallInDoubt.find(text) is None
+    assert CallInDoubt.find(ValueError(text)) is None
+
+
+def test_what_another_call_drew_before_is_no_word_on_an_answer() -> None:
+    """It came while the other was handled: an `except` block that calls again."""
+    refused = Raised(not_executed_answer("h1", "wire", "no network"))
+    refused.__context__ = McpError()
+    assert CallInDoubt.find(refused) is None
+    doubtful = _handled(Raised(not_executed_answer("h1", "wire", "no network")))
+    assert CallNotExecuted.find(doubtful) is None
+    hidden = _handled(McpError())
+    hidden.__suppress_context__ = True
+    assert CallInDoubt.find(hidden) is None
+
+
+@pytest.mark.parametrize("find", [CallInDoubt.find, CallNotExecuted.find])
+def test_a_circle_of_causes_ends(find: Any) -> None:
+    one = RuntimeError("one")
+    one.__cause__ = two = RuntimeError("two")
+    two.__cause__ = one
+    assert find(one) is None
+    deep = _caused(two)
+    for _ in range(2000):
+        deep = _caused(deep)
+    assert find(deep) is None
+
+
+@pytest.mark.parametrize("value", [None, {"isError": True}, "text", 7])
+def test_what_is_no_exception_says_nothing_of_what_did_not_run(value: Any) -> None:
+    assert CallNotExecuted.find(value) is None
+
+
+def test_what_calls_itself_a_group_and_is_none_is_looked_at_alone() -> None:
+    odd = ValueError("odd")
+    odd.exceptions = 7  # type: ignore[attr-defined]
+    assert CallNotExecuted.find(odd) is None
+    odd.exceptions = [7]  # type: ignore[attr-defined]
+    assert CallInDoubt.find(odd) is None
 
 
 def test_a_doubt_that_says_little_is_still_one() -> None:
