@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, get_args, get_origin, get_type_hints
 
 from .core.policy import GuardPolicy
 from .transports import http
@@ -84,6 +86,43 @@ def _is_client(value: Any) -> bool:
     return _has(value, "build_request", "send") and not is_sync
 
 
+def _is_hook(value: Any) -> bool:
+    """A wrong one would fail at the first incident, when it is needed. Whatever is not known may do."""
+    return callable(value) and _takes_two(value) and not _is_plain(value)
+
+
+def _takes_two(hook: Any) -> bool:
+    try:
+        signature = inspect.signature(hook)
+    except (TypeError, ValueError):  # it tells none
+        return True
+    try:
+        signature.bind("the call", "the Reconciler")
+    except TypeError:
+        return False
+    return True
+
+
+def _is_plain(hook: Any) -> bool:
+    """It is a `def` that says of no awaitable that it returns one; a lambda, or what wraps another, cannot say."""
+    while isinstance(hook, partial):
+        hook = hook.func
+    function = getattr(hook, "__func__", hook)
+    is_known = inspect.isfunction(function) and not hasattr(function, "__wrapped__")
+    if not is_known or function.__name__ == "<lambda>" or inspect.iscoroutinefunction(function):
+        return False
+    try:
+        returns = get_type_hints(function).get("return")
+    except Exception:  # a name that exists for type checkers alone
+        return False
+    return not any(map(_may_be_awaited, (returns, *get_args(returns))))
+
+
+def _may_be_awaited(hint: Any) -> bool:
+    kind = get_origin(hint) or hint
+    return kind is Any or (isinstance(kind, type) and issubclass(kind, Awaitable))
+
+
 def _are_headers(value: Any) -> bool:
     return isinstance(value, Mapping) and all(map(_is_header, value, value.values()))
 
@@ -110,7 +149,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "http_client": (_or_none(_is_client), "an httpx.AsyncClient, an httpx2.AsyncClient, or None"),
     "policy": (_or_none(lambda value: isinstance(value, GuardPolicy)), "a GuardPolicy(...), or None"),
-    "reconcile": (_or_none(callable), "an async function of a call and a Reconciler, or None"),
+    "reconcile": (_or_none(_is_hook), "an async function of a call and a Reconciler, or None"),
     "on_event": (_or_none(callable), "a function of an event, or None"),
     "websocket": (lambda value: isinstance(value, (bool, str)), "True, False, or a text: where to ask for it"),
     "terminate_on_close": (_or_none(_is_flag), "True, False or None"),
