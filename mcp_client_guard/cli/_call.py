@@ -16,7 +16,16 @@ import anyio
 from anyio.abc import AsyncResource
 from attrs import fields, frozen
 
-from mcp_client_guard import CallInDoubt, Event, Guard, GuardError, GuardPolicy, MemoryStore, SQLiteStore
+from mcp_client_guard import (
+    CallInDoubt,
+    Event,
+    Guard,
+    GuardError,
+    GuardPolicy,
+    MemoryStore,
+    SQLiteStore,
+    StoreError,
+)
 from mcp_client_guard._connection import Connection
 from mcp_client_guard.core import answers
 from mcp_client_guard.core.model import JSON
@@ -88,7 +97,7 @@ def run(options: argparse.Namespace) -> Exit:
         return _fail(Failed(Exit.USAGE, "--key names a connection in a store: give --store, too"))
     try:
         guard = _guard_of(options)
-    except ValueError as error:
+    except (ValueError, StoreError) as error:
         return _fail(Failed(Exit.USAGE, str(error)))
     progress = Progress()
     logger = logging.getLogger("mcp_client_guard")

@@ -62,7 +62,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _path(text: str) -> str:
     try:
         SQLiteStore(text)
-    except ValueError as error:
+    except (ValueError, StoreError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
 

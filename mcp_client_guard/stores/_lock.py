@@ -16,6 +16,15 @@ except ImportError:  # pragma: no cover - Windows
 _held: set[FileLock] = set()
 
 
+def refuse_without_locks() -> None:
+    """For whoever will lock: raises StoreError where there is no `flock`."""
+    if fcntl is None:
+        raise StoreError(
+            "SQLiteStore needs flock, which this platform (Windows?) lacks: use MemoryStore() here, or a Store of "
+            "your own"
+        )
+
+
 class FileLock:
     """A `flock` on a file of its own, mode 0600, which holds the process ID for people to read.
 
@@ -31,8 +40,6 @@ class FileLock:
 
     def acquire(self, *, shared: bool = False, wait: bool = False) -> bool:
         """Whether the lock was taken. With `wait`, it always is in the end."""
-        if fcntl is None:  # pragma: no cover - Windows
-            raise StoreError("SQLiteStore needs flock, which this platform lacks; use MemoryStore here")
         how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
         while True:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

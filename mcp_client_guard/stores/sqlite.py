@@ -18,7 +18,7 @@ from mcp_client_guard.stores import _sqlite_jobs as jobs
 from mcp_client_guard.stores import _sqlite_read as reading
 from mcp_client_guard.stores import _sqlite_rows as rows
 from mcp_client_guard.stores._keep import Keep
-from mcp_client_guard.stores._lock import FileLock
+from mcp_client_guard.stores._lock import FileLock, refuse_without_locks
 from mcp_client_guard.stores._sqlite_writer import Writer, writer_of
 
 __all__ = ["SQLiteStore"]
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class SQLiteStore:
-    """Keeps ledgers in an SQLite file, which several Guards may share, each with its own key.
+    """Keeps ledgers in an SQLite file, which several Guards may share, each with its own key. POSIX only.
 
     Nothing is opened until the first claim; the file is closed when the last claim of this process is
     released. It is made with mode 0600: it holds session IDs, which are credentials. Beside it lie
@@ -45,11 +45,16 @@ class SQLiteStore:
             others; open ones are always kept. Names, and calls in doubt, are forgotten with their rows: keep more
             than are made within `GuardPolicy.repeat_window`.
         keep_days: age in days after which settled calls and ended sessions go.
+
+    Raises:
+        ValueError: a path of no file, or bounds that cannot be meant.
+        StoreError: this platform has no `flock` (Windows).
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keep_calls: int = 10_000, keep_days: float = 30) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError("SQLiteStore needs the path of a file; for memory there is MemoryStore")
+        refuse_without_locks()
         self._path = os.path.abspath(path)
         self._keep = Keep.checked(keep_calls, keep_days)
         self._writer = writer_of(self._path)

@@ -10,12 +10,14 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mcp_client_guard._errors import StoreDamaged, StoreError, StoreWriteError
+from mcp_client_guard.cli import main
 from mcp_client_guard.core.model import Outcome
-from mcp_client_guard.stores import _sqlite_file
+from mcp_client_guard.stores import _lock, _sqlite_file
 from mcp_client_guard.stores._sqlite_schema import APPLICATION_ID, VERSION
 from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
 from tests.stores.records import SECRET, TASK, moved, opened, replied, sent, settled, task
@@ -123,6 +125,32 @@ async def test_a_file_that_others_can_open_is_refused(path: Path, content: bytes
     with pytest.raises(StoreError, match="chmod 600"):
         await claimed(path)
     assert path.read_bytes() == content
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+    monkeypatch.setattr(_lock, "fcntl", None)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_where_there_are_no_locks_a_store_says_so_when_it_is_made(path: Path) -> None:
+    with pytest.raises(StoreError, match="use MemoryStore"):
+        SQLiteStore(path)
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.parametrize("command", [["calls", "a.db"], ["call", "http://x/mcp", "add", "--store", "a.db"]])
+def test_where_there_are_no_locks_the_commands_say_so_in_a_line(
+    capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    try:
+        code: Any = main(command)
+    except SystemExit as end:
+        code = end.code
+    told = capsys.readouterr().err
+    assert code == 2
+    assert "use MemoryStore" in told.splitlines()[-1]
 
 
 @pytest.mark.anyio
