@@ -1,4 +1,5 @@
-"""For users of the MCP SDK: `streamable_http_client`, with the parameters and the tuple of the installed one.
+"""For users of the MCP SDK: `streamable_http_client`, with the parameters and the tuple of the installed one; on
+SDK 1.x `streamablehttp_client`, too, its older name.
 
 Change one import, and the transport is guarded. Whoever wants a store, a policy or events makes a `Guard`.
 
@@ -14,7 +15,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+import httpx
 
 from mcp_client_guard._guard import Guard
 from mcp_client_guard._messages import sdk_codec
@@ -60,7 +64,39 @@ async def _second_major(
         yield streams
 
 
-if TYPE_CHECKING:  # a program's types are those of the installed SDK, whose function this stands in for
+@asynccontextmanager
+async def _older_name(
+    url: str,
+    headers: dict[str, str] | None = None,
+    timeout: float | timedelta = 30,
+    sse_read_timeout: float | timedelta = 300,
+    terminate_on_close: bool = True,
+    httpx_client_factory: Any = None,
+    auth: httpx.Auth | None = None,
+) -> AsyncIterator[tuple[Any, Any, Callable[[], str | None]]]:
+    """Guarded stand-in for `mcp.client.streamable_http.streamablehttp_client` of SDK 1.x.
+
+    Yields `(read, write, get_session_id)`. The timeouts, in seconds, go to the factory of the client alone: a call
+    ends by its deadline (an hour; `GuardPolicy`).
+    """
+    times = httpx.Timeout(_seconds_of(timeout), read=_seconds_of(sse_read_timeout))
+    async with (
+        (httpx_client_factory or httpx.AsyncClient)(headers=headers, timeout=times, auth=auth) as client,
+        _first_major(url, http_client=client, terminate_on_close=terminate_on_close) as streams,
+    ):
+        yield streams
+
+
+def _seconds_of(time: float | timedelta) -> float:
+    return time.total_seconds() if isinstance(time, timedelta) else time
+
+
+if TYPE_CHECKING:  # a program's types are those of the installed SDK, whose functions these stand in for
     from mcp.client.streamable_http import streamable_http_client
+    from mcp.client.streamable_http import (  # type: ignore[attr-defined,unused-ignore]
+        streamablehttp_client as streamablehttp_client,
+    )
+elif sdk_codec().is_first_major:
+    streamable_http_client, streamablehttp_client = _first_major, _older_name
 else:
-    streamable_http_client = _first_major if sdk_codec().is_first_major else _second_major
+    streamable_http_client = _second_major

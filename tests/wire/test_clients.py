@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -454,6 +455,46 @@ def test_the_adapter_takes_what_the_installed_sdk_takes() -> None:
     for name, parameter in its.items():
         if name != "max_sse_event_size":  # the SDK's 1 MiB fails what has run; ours is 16
             assert mine[name].default == parameter.default
+
+
+def test_the_adapter_has_the_older_name_where_the_installed_sdk_has_it() -> None:
+    its = getattr(theirs, "streamablehttp_client", None)
+    mine = getattr(ours, "streamablehttp_client", None)
+    assert (its is None) is (mine is None)
+    if its is not None and mine is not None:
+        told = [(p.name, p.kind) for p in inspect.signature(mine).parameters.values()]
+        assert told == [(p.name, p.kind) for p in inspect.signature(its).parameters.values()]
+
+
+@pytest.mark.skipif(not hasattr(theirs, "streamablehttp_client"), reason="SDK 2.x has it no more")
+async def test_the_older_name_takes_headers_and_auth_and_makes_its_client_as_it_is_told() -> None:
+    made: list[httpx.AsyncClient] = []
+
+    def make(**options: Any) -> httpx.AsyncClient:
+        made.append(httpx.AsyncClient(**options))
+        return made[-1]
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            own = ours.streamablehttp_client(
+                server.url,
+                {"x-mine": "1"},
+                timedelta(seconds=7),
+                sse_read_timeout=8,
+                httpx_client_factory=make,
+                auth=httpx.BasicAuth("u", "p"),
+            )
+            for client in (own, ours.streamablehttp_client(server.url, {"x-mine": "1"}, terminate_on_close=False)):
+                async with client as (read, write, session_id), ClientSession(read, write) as session:
+                    await session.initialize()
+                    assert (await session.call_tool("charge", {})).content[0].text == "charge"
+                    assert session_id() == "session-A"
+            assert {request.header("x-mine") for request in server.requests} == {"1"}
+            assert str(server.requests[0].header("authorization")).startswith("Basic ")
+            assert len(server.sent("DELETE")) == 1
+    (client_made,) = made
+    assert client_made.is_closed
+    assert client_made.timeout == httpx.Timeout(7, read=8)
 
 
 async def test_the_adapter_yields_what_the_installed_sdk_yields() -> None:
