@@ -128,6 +128,8 @@ def level_of(event: Event) -> int:
             is_loud = bool(event.changed or event.not_restored)
         case report.Disconnected():
             is_loud = event.wait > LONG_WAIT
+        case report.Unreachable():
+            is_loud = event.attempt == 1
         case _:
             is_loud = isinstance(event, _LOUD)
     return logging.WARNING if is_loud else logging.DEBUG

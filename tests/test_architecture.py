@@ -68,6 +68,7 @@ PUBLIC = {
     "StoreWriteError",
     "StoredCall",
     "StoredSession",
+    "Unreachable",
     "UnreadableDropped",
     "UpgradeRefused",
     "Upgraded",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import re
 from asyncio import CancelledError
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from mcp_client_guard import (
     MemoryStore,
     SQLiteStore,
     StoreError,
+    Unreachable,
 )
 from mcp_client_guard._connection import Connection
 from mcp_client_guard.core import answers
@@ -95,14 +95,11 @@ def run(options: argparse.Namespace) -> Exit:
     """Call, print, and say how it went."""
     if options.key is not None and options.store is None:
         return _fail(Failed(Exit.USAGE, "--key names a connection in a store: give --store, too"))
+    progress = Progress()
     try:
-        guard = _guard_of(options)
+        guard = _guard_of(options, progress)
     except (ValueError, StoreError) as error:
         return _fail(Failed(Exit.USAGE, str(error)))
-    progress = Progress()
-    logger = logging.getLogger("mcp_client_guard")
-    logger.addHandler(progress)
-    logger.setLevel(logging.INFO)
     try:
         anyio.run(_called, guard, options, progress)
     except (Exception, KeyboardInterrupt, CancelledError) as error:  # the last: anyio's own runner on Python 3.10
@@ -113,17 +110,18 @@ def run(options: argparse.Namespace) -> Exit:
     return _tell(progress.answer)
 
 
-class Progress(logging.Handler):
+class Progress:
     """How far the call has come, whatever then comes in between; and why no further."""
 
     called = False
     answer: JSON | None = None
     unsent = ""
-    """Why nothing could be sent, the last time: no event tells of what is tried again."""
+    """Why nothing could be sent, the last time."""
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if (text := record.getMessage()).startswith("nothing could be sent"):
-            self.unsent = text
+    def see(self, event: Event) -> None:
+        if isinstance(event, Unreachable):
+            self.unsent = f"nothing could be sent: {event.why}"
+        _show_event(event)
 
 
 def _why(error: BaseException, progress: Progress) -> Failed:
@@ -139,7 +137,7 @@ def _why(error: BaseException, progress: Progress) -> Failed:
     return Failed(Exit.NOT_EXECUTED, f"not executed: {what}")
 
 
-def _guard_of(options: argparse.Namespace) -> Guard:
+def _guard_of(options: argparse.Namespace, progress: Progress) -> Guard:
     return Guard(
         options.url,
         store=SQLiteStore(options.store) if options.store is not None else MemoryStore(),
@@ -147,7 +145,7 @@ def _guard_of(options: argparse.Namespace) -> Guard:
         headers=dict(options.header),
         generation=options.generation,
         policy=GuardPolicy(call_deadline=options.deadline),
-        on_event=_show_event,
+        on_event=progress.see,
     )
 
 

@@ -20,7 +20,7 @@ from .inputs import Answered, Begun, BodyReceived, EventReceived, IdleElapsed, R
 from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
-from .report import Disconnected, EndpointRefused, UnreadableDropped
+from .report import Disconnected, EndpointRefused, Unreachable, UnreadableDropped
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
 
@@ -117,6 +117,7 @@ class Carrying(Aside):
             for call in calls:
                 self.calls.unopened(call, f"the stream of its session could not be opened ({why})", refusal)
             return
+        self.out.append(Report(Unreachable(stream.name, why, stream.attempts)))
         self._get_anew(stream, self._delay(stream, retry_after))
 
     def _get_anew(self, stream: Stream, delay: Delay) -> None:
@@ -168,8 +169,7 @@ class Carrying(Aside):
         if self._endpoint is None:
             self._carrier_failed(stream, why)
             return
-        wait = self._delay(stream).floor
-        self.out.append(Report(Disconnected(stream.name, why, stream.undrained, resumable=False, wait=wait)))
+        self.out.append(Report(Disconnected(stream.name, why, stream.undrained, False, self._delay(stream).floor)))
         self._failures += 1
         self.close_carrier()
         if self.session.state is not SessionState.NEW:

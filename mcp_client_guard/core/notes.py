@@ -13,7 +13,7 @@ from .closing import Closing
 from .inputs import Refused
 from .ledger import Refusal
 from .model import JSON
-from .report import NotificationLost
+from .report import NotificationLost, Unreachable
 from .room import MOST_WAITING, NEVER_WAIT, Room
 from .session import session_headers
 from .state import StreamStep
@@ -144,6 +144,8 @@ class Notes(Closing):
         again = may_try or stream.method in _MAY_COME_TWICE
         if not (again and self._posts_note_again(stream)):
             self._note_given_up(stream, why)
+        elif may_try:
+            self.out.append(Report(Unreachable(stream.name, why, stream.attempts)))
 
     def _posts_note_again(self, stream: Stream, at_least: float = 0.0) -> bool:
         stream.attempts += 1

@@ -53,6 +53,17 @@ class Disconnected:
 
 
 @frozen
+class Unreachable:
+    """Nothing of a request or notification could be sent, for want of a connection (legacy HTTP+SSE: of a stream
+    that says where to post). It is tried again, up to `max_attempts` times."""
+
+    stream: str
+    why: str
+    attempt: int
+    """How many have failed in a row; the first one is logged as a warning."""
+
+
+@frozen
 class Resumed:
     """A stream was resumed, and this is what that resume is worth."""
 
@@ -233,6 +244,7 @@ Event = (
     | GenerationChosen
     | EndpointMoved
     | Disconnected
+    | Unreachable
     | Resumed
     | Discontinuity
     | DuplicateDropped

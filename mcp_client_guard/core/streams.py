@@ -12,7 +12,7 @@ from .disowning import Disowning
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
 from .messages import messages_of
-from .report import Disconnected, StandaloneUnavailable
+from .report import Disconnected, StandaloneUnavailable, Unreachable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
 from .trial import SAYS_NOT_RESUMED, is_resume_gap
@@ -337,6 +337,7 @@ class Streams(Disowning):
                 self.calls.not_executed(call, "server", f"HTTP {told.refused}, then {told.why}", told.refused)
             self._finish(stream)
         else:
+            self.out.append(Report(Unreachable(stream.name, told.why, stream.attempts)))
             stream.move(StreamStep.CUT)
             self._post_again(stream, self._delay(stream))
 

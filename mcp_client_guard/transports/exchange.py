@@ -113,8 +113,6 @@ class Exchange:
             logger.warning("unexpected %s while talking to the server\n%s", name, _frames_of(error).rstrip())
         written = self.begun and sent.can_have_left(error)
         why = sent.unsendable or _why_lost(error)
-        if not written:
-            logger.info("nothing could be sent: %s", why)
         return ConnectionLost(
             order.stream,
             order.connection,

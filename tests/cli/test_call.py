@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 import socket
 import sys
@@ -16,7 +15,15 @@ import anyio.to_thread
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from mcp_client_guard import CallInDoubt, CallSettled, Outcome, SQLiteStore
+from mcp_client_guard import (
+    CallInDoubt,
+    CallSettled,
+    Generation,
+    GenerationChosen,
+    Outcome,
+    SQLiteStore,
+    Unreachable,
+)
 from mcp_client_guard._connection import Connection
 from mcp_client_guard.cli import main
 from mcp_client_guard.cli._call import Progress, _show_event, _why_no_session
@@ -272,6 +279,7 @@ async def test_no_server_is_not_executed(mcp_guard: Command) -> None:
         server.refuse()
         ran = await mcp_guard("call", server.url, "add", "--connect-timeout", "1")
     assert ran.code == 4
+    assert ran.err.startswith("Unreachable stream=")
     told = ran.err.splitlines()[-1]
     assert told.startswith(
         "mcp-guard call: not executed: no session within 1 s (nothing could be sent: ConnectError"
@@ -311,8 +319,8 @@ async def test_a_server_that_says_nothing_is_not_executed(mcp_guard: Command) ->
 
 async def test_a_server_that_came_late_and_says_nothing_is_not_said_to_be_away() -> None:
     progress = Progress()
-    progress.handle(logging.makeLogRecord({"msg": "nothing could be sent: ConnectError"}))
-    progress.handle(logging.makeLogRecord({"msg": "whatever else is logged", "levelno": logging.INFO}))
+    progress.see(Unreachable("1", "ConnectError", 1))
+    progress.see(GenerationChosen(Generation.STREAMABLE_HTTP, "whatever else is told"))
     async with FakeServer(never) as server:
         assert await _why_no_session(server.url, progress) == "earlier: nothing could be sent: ConnectError"
         server.refuse()

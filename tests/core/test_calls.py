@@ -26,6 +26,7 @@ from mcp_client_guard.core.report import (
     OrphanDropped,
     SessionLost,
     StoreFailed,
+    Unreachable,
 )
 from mcp_client_guard.core.state import SessionState
 from tests.core.driver import (
@@ -783,6 +784,22 @@ def test_a_notification_that_was_not_written_is_sent_again_and_at_last_reported(
     assert of(peer.not_written(), Post)
     (lost,) = reports(peer.not_written(), NotificationLost)
     assert lost.method == "notifications/x"
+
+
+def test_why_nothing_could_be_sent_is_told_each_time_before_it_is_tried_again() -> None:
+    """A wrong port or name would else be silent until the guard gives up."""
+    driver = Driver(GuardPolicy(max_attempts=2)).opened()
+    for peer in (driver.call(), driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)):
+        told = [reports(peer.not_written(), Unreachable) for _ in range(3)]
+        number = str(peer.stream)
+        assert told == [[Unreachable(number, "ConnectError", 1)], [Unreachable(number, "ConnectError", 2)], []]
+
+
+def test_what_was_written_or_waits_for_what_the_server_says_is_not_called_unreachable(driver: Driver) -> None:
+    driver.call().cut()
+    driver.call("get").refuse(503)
+    driver.peer(of(driver.notify("notifications/x"), Post)[0].stream).cut()
+    assert not reports(driver.log, Unreachable)
 
 
 def test_what_cannot_be_sent_at_all_is_not_tried_again(driver: Driver) -> None:

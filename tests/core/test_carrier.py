@@ -27,6 +27,7 @@ from mcp_client_guard.core.report import (
     NotificationLost,
     Reinitialized,
     SessionLost,
+    Unreachable,
     UnreadableDropped,
 )
 from mcp_client_guard.core.state import SessionState
@@ -189,6 +190,9 @@ def test_one_that_cannot_be_opened_now_is_tried_again_ever_more_slowly(how: str)
         else:
             actions = driver.carrier.not_written()
         delays += [g.delay for g in of(actions, Get)]
+    assert [(told.stream, told.attempt) for told in reports(driver.log, Unreachable)] == [
+        ("carrier", attempt) for attempt in (1, 2, 3)
+    ]
     assert [d.attempt for d in delays] == [1, 2, 3]
     assert {d.at_least for d in delays} == {2.0 if how == "refuse" else 0.0}
     assert delivered(actions)[0]["id"] == sent.host_id

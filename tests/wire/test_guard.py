@@ -644,6 +644,8 @@ async def test_a_silent_day_logs_nothing_above_debug(playing: Playing, caplog: p
         (report.UnreadableDropped("1", "no JSON"), logging.WARNING),
         (report.Disconnected("1", "ended", 0, True, wait=3600), logging.WARNING),
         (report.Disconnected("1", "ended", 0, True, wait=60), logging.DEBUG),
+        (report.Unreachable("1", "ConnectError", 1), logging.WARNING),
+        (report.Unreachable("1", "ConnectError", 2), logging.DEBUG),
         (report.ListenedAgain("1", ()), logging.WARNING),
         (report.RefreshSuggested(()), logging.WARNING),
         (report.RepeatRefused("charge", "key"), logging.WARNING),
