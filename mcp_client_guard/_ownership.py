@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -49,6 +50,8 @@ class Ownership:
         """Call keys of what `Guard.recovered` has returned, until the host is seen to have gone on from it."""
         self._claim: Claim | None = None
         self._loop: Post | None = None
+        self._process = 0
+        """That of `_loop`."""
         self._claiming: anyio.Lock
         self._known: tuple[str, str | None, int] | None = None
         """Of the claim that the shared ledger was last used under: endpoint, principal, epoch."""
@@ -77,9 +80,13 @@ class Ownership:
         self._forget_ended()
         loop = post_to_this_loop()
         if self._loop != loop:
+            if self.connections and self._process != os.getpid():
+                raise GuardError(
+                    "this process was forked from one that has this Guard connected: make a Guard here"
+                )
             if self.connections:
                 raise GuardError("this Guard has connections on another event loop: make one Guard for each")
-            self._claiming, self._loop = anyio.Lock(), loop
+            self._claiming, self._loop, self._process = anyio.Lock(), loop, os.getpid()
             before, self._clock = self._clock, anyio.current_time() - time.monotonic()
             self.shared.shift(self._clock - before)
         self.connections.append(connection)

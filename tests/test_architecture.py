@@ -103,6 +103,7 @@ MAY_KNOW = {
         "_reconcile",
     },
     "__init__": {"core", "stores", "_connection", "_errors", "_events", "_guard", "_reconcile"},
+    "__main__": {"cli"},
     "testing": {""},
     "adapters": {""},
     "cli": {""},

@@ -19,7 +19,7 @@ class Connected:
     protocol_version: str | None
     generation: Generation
     server: str
-    """The server's own name and version: unverified, for people."""
+    """The server's own name and version, as far as it tells them: unverified, for people."""
 
 
 @frozen

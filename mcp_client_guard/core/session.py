@@ -112,9 +112,9 @@ def session_headers(session_id: str | None, protocol_version: str | None) -> dic
 
 
 def shown_server(info: Any) -> str:
-    """Name and version, from what a server says of itself: unverified, for people."""
-    said = info if isinstance(info, dict) else {}
-    return f"{said.get('name', '?')} {said.get('version', '?')}"
+    """Name and version, from what a server says of itself: unverified, for people. "?" if it says neither."""
+    named = [str(info.get(part) or "").strip() for part in ("name", "version")] if isinstance(info, dict) else []
+    return " ".join(filter(None, named)) or "?"
 
 
 def differences(before: JSON, after: JSON) -> tuple[str, ...]:

@@ -79,8 +79,8 @@ class Suspecting(Detecting):
             self._settle_refused(call, ruling.ran, refusal)
 
     def _asks_for_tools(self, call: Call, refusal: Refusal) -> bool:
-        """A server without `ping` may say so by 404: where nothing else speaks against the session, it is asked for
-        its tools instead. Returns whether it is."""
+        """A server without `ping` may say so by 404: where nothing else speaks against the session, it is asked
+        for its tools instead. Returns whether it is."""
         is_ping = call is self._ping and call.method == "ping" and refusal.status == 404
         is_spoken_against = self._suspects or self._drew is not None or self.streams.brought_endpoint
         if not is_ping or is_spoken_against or "tools" not in self.session.capabilities:

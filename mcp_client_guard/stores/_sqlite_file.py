@@ -143,8 +143,10 @@ def _is_store(path: str) -> bool:
     if found is not None:
         if not stat.S_ISREG(found.st_mode):
             raise StoreDamaged(f"{path} is a link or no plain file: use the path of the file itself")
-        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise StoreError(f"{path} holds credentials and others can open it: `chmod 600` it, and own it")
+        if found.st_uid != os.geteuid():
+            raise StoreError(f"{path} is another user's, who could read our credentials there: use another path")
+        if found.st_mode & 0o077:
+            raise StoreError(f"{path} holds credentials and others can open it: `chmod 600` it")
         if found.st_size > 0:
             return True
     for left in ("-wal", "-journal"):

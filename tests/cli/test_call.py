@@ -274,6 +274,12 @@ async def test_refused_credentials_are_not_executed(mcp_guard: Command) -> None:
     assert "401" in ran.err
 
 
+@pytest.mark.parametrize("module", ["mcp_client_guard", "mcp_client_guard.cli"])
+async def test_the_package_can_be_run_as_the_command(module: str) -> None:
+    ran = await anyio.run_process([sys.executable, "-m", module, "call", "--help"])
+    assert ran.stdout.decode().startswith("usage: mcp-guard call ")
+
+
 async def test_no_server_is_not_executed(mcp_guard: Command) -> None:
     async with FakeServer(ScriptedMcp()) as server:
         server.refuse()

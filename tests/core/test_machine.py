@@ -47,9 +47,21 @@ def test_initialize_carries_no_session_and_its_answer_opens_one() -> None:
     assert answer["id"] == sent.host_id
 
 
-def test_a_server_without_a_name_has_none() -> None:
-    sent = Driver().initialize(result={"serverInfo": "odd"})
-    assert reports(sent.actions, Connected)[0].server == "? ?"
+@pytest.mark.parametrize(
+    ("info", "name"),
+    [
+        ("odd", "?"),
+        ({}, "?"),
+        ({"name": "two"}, "two"),
+        ({"name": "two", "version": ""}, "two"),
+        ({"name": "two ", "version": None}, "two"),
+        ({"version": "1"}, "1"),
+        ({"name": 7, "version": 1.5}, "7 1.5"),
+    ],
+)
+def test_a_server_is_named_by_what_it_says(info: Any, name: str) -> None:
+    sent = Driver().initialize(result={"serverInfo": info})
+    assert reports(sent.actions, Connected)[0].server == name
 
 
 def test_requests_wait_until_the_server_has_taken_initialized_and_then_go_in_order() -> None:

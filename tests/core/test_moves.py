@@ -87,7 +87,7 @@ def test_a_host_that_does_not_ask_is_known_by_its_first_answer() -> None:
     driver = Driver()
     assert reports(call(driver).answer_error(-32602), Connected) == []
     assert reports(call(driver).answer(), Connected) == [
-        Connected("-", VERSION, Generation.STATELESS_HTTP, "? ?"),
+        Connected("-", VERSION, Generation.STATELESS_HTTP, "?"),
     ]
 
 

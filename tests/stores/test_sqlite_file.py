@@ -127,6 +127,19 @@ async def test_a_file_that_others_can_open_is_refused(path: Path, content: bytes
     assert path.read_bytes() == content
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", [0o600, 0o666])
+async def test_another_users_file_is_refused_and_not_to_be_changed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    path.write_bytes(b"")
+    path.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(StoreError, match=r"another user's.*: use another path$") as refused:
+        await claimed(path)
+    assert "chmod" not in str(refused.value)
+
+
 @pytest.fixture
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Windows."""

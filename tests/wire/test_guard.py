@@ -175,6 +175,45 @@ async def test_connections_of_another_event_loop_that_runs_are_not_touched() -> 
             assert (await host.call()).text == "charge"
 
 
+IN_A_FORKED_CHILD = """
+import os, threading, warnings
+import anyio
+from mcp_client_guard import Guard, GuardError
+
+warnings.simplefilter("ignore", DeprecationWarning)
+guard = Guard("http://127.0.0.1:9/mcp")
+
+async def connect():
+    async with guard.connect():
+        pass
+
+def child():
+    try:
+        anyio.run(connect)
+    except GuardError as refused:
+        print(refused, flush=True)
+
+async def main():
+    async with guard.connect():
+        pid = os.fork()
+        if pid == 0:
+            thread = threading.Thread(target=child)
+            thread.start()
+            thread.join()
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+anyio.run(main)
+"""
+
+
+def test_a_forked_child_is_told_so_where_the_connections_are_its_parents() -> None:
+    ran = subprocess.run([sys.executable, "-c", IN_A_FORKED_CHILD], capture_output=True, text=True, check=True)
+    assert ran.stdout == ("this process was forked from one that has this Guard connected: make a Guard here\n"), (
+        ran.stderr
+    )
+
+
 class Counting(MemoryStore):
     """Counts how often the whole ledger is read."""
 
