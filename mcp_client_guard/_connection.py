@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -36,13 +35,14 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 call_keys_here: ContextVar[Mapping[str, str]] = ContextVar("mcp_client_guard_call_keys", default=_NO_NAMES)
 """The names that the host gives to the calls it makes in this context, by the salt of their Guard."""
 
-_WIRE_ID_RANGE = 2**31
-_WIRE_IDS_EACH = 2**21
+_WIRE_IDS_EACH = 2**17
+WIRE_ID_BLOCKS = 2**14 - 64
+"""Some servers keep a request's ID in 32 bits, signed; the last blocks are for who needs more than one."""
 _SPARE_CONNECTIONS = 4
 
 
 def block_of(wire_id: int) -> int:
-    """Which connection, of whatever process, has used this ID: each has a block of its own."""
+    """Of wire IDs: each connection, of whatever process, begins with a block of its own."""
     return (wire_id - 1) // _WIRE_IDS_EACH
 
 
@@ -120,8 +120,7 @@ class Connection:
         guard = self._guard
         self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks)
         inbox = Inbox(guard.policy.max_event_size)
-        block = secrets.randbelow(_WIRE_ID_RANGE)
-        guard._ownership.blocks.append(block)
+        block = guard._ownership.new_block(slot)
         limit = None if guard._client is None else http.connection_limit(guard._client, guard.url)
         machine = self._machine = Machine(
             guard.policy,

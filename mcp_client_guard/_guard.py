@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
+import anyio.lowlevel
+
 from ._arguments import refuse_unfit, refuse_wrong, upgrade_url
 from ._connection import Connection, call_keys_here
-from ._errors import GuardError
 from ._events import Callback, EventCallback, Listener, level_of
 from ._messages import sdk_codec
 from ._ownership import Ownership
@@ -155,9 +156,11 @@ class Guard:
         sent a request since, or has left. Before the first connection it is empty: the store is read when that is
         opened.
 
-        Raises: as `calls` does.
+        Raises:
+            GuardError: called on another event loop than that of the connections.
+            StoreError, StoreDamaged: as `calls` does.
         """
-        for connection in self._ownership.living():
+        for connection in self._ownership.here("recovered()"):
             await connection._settled()
         return self._ownership.tell_recovered(await self.calls() if self._ownership.recovered else [])
 
@@ -174,11 +177,9 @@ class Guard:
         Raises:
             GuardError: called on another event loop than that of the connections.
         """
-        connections = self._ownership.living()
-        if connections and not self._ownership.is_here:
-            raise GuardError("reconnect() belongs on the event loop of the connections")
-        for connection in connections:
+        for connection in self._ownership.here("reconnect()"):
             connection.reconnect()
+        await anyio.lowlevel.checkpoint()  # a handler of events that calls it gives the others their turn
 
     def consent(self, call_key: str) -> None:
         """Allow one repeat of the call in doubt with this key, or name, which would otherwise be refused.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 from attrs import evolve
 
-from ._connection import Connection, block_of
+from ._connection import WIRE_ID_BLOCKS, Connection, block_of
 from ._errors import GuardError
 from ._loops import Post, has_ended, post_to_this_loop
 from .core.heritage import PROCESS_DIED, end_others, heritage_of, settle_others
@@ -42,13 +43,17 @@ class Ownership:
         self._guard = guard
         self.connections: list[Connection] = []
         self.shared = SharedLedger(self._most_names)
-        self.blocks: deque[int] = deque(maxlen=_MOST_BLOCKS)
-        """Of wire IDs, each of one connection of this process."""
+        self._blocks: deque[tuple[int, int]] = deque(maxlen=_MOST_BLOCKS)
+        """Of wire IDs, each of one connection of this process, by its slot."""
+        self._blocks_found: set[int] = set()
+        """Of wire IDs that stood in the store."""
         self.recovered: set[tuple[int, int, int]] = set()
         """Rows of dead processes, by slot, incarnation and wire ID."""
         self.listed: list[str] = []
         """Call keys of what `Guard.recovered` has returned, until the host is seen to have gone on from it."""
         self._claim: Claim | None = None
+        self._left_behind: Claim | None = None
+        """By the connections of an event loop that has ended."""
         self._loop: Post | None = None
         self._process = 0
         """That of `_loop`."""
@@ -65,15 +70,31 @@ class Ownership:
         self._forget_ended()
         return list(self.connections)
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the connections are on this event loop."""
-        return self._loop == post_to_this_loop()
+    def here(self, what: str) -> list[Connection]:
+        """The same, for `what` waits on their event loop.
+
+        Raises:
+            GuardError: that is another one.
+        """
+        connections = self.living()
+        if connections and self._loop != post_to_this_loop():
+            raise GuardError(f"{what} belongs on the event loop of the connections")
+        return connections
 
     def _forget_ended(self) -> None:
-        """The connections of an event loop that has ended died, as with their process; the store sees it, too."""
+        """The connections of an event loop that has ended died, as with their process."""
         if self._loop is not None and (self.connections or self._claim is not None) and has_ended(self._loop):
+            self._left_behind = self._claim or self._left_behind
             self._claim, self._known, self.connections, self.listed = None, None, [], []
+
+    def new_block(self, slot: int) -> int:
+        """Of wire IDs, for a connection with this slot: none that any request of this key is known to have had."""
+        taken = self._blocks_found | {block for _, block in self._blocks}
+        block = secrets.randbelow(WIRE_ID_BLOCKS)
+        while block in taken and len(taken) < WIRE_ID_BLOCKS // 2:
+            block = secrets.randbelow(WIRE_ID_BLOCKS)
+        self._blocks.append((slot, block))
+        return block
 
     async def own(self, connection: Connection) -> Claim:
         """The claim of the key, shared by every connection that is open at once."""
@@ -91,6 +112,9 @@ class Ownership:
             self.shared.shift(self._clock - before)
         self.connections.append(connection)
         async with self._claiming:
+            if self._left_behind is not None:  # a store of the user's own may not see that its loop has ended
+                await self._release(self._left_behind)
+                self._left_behind = None
             if self._claim is None:
                 guard = self._guard
                 origin = http.endpoint_of(guard.url)
@@ -129,7 +153,8 @@ class Ownership:
             self.shared = SharedLedger(self._most_names, before.consents, before.brought, found)
             self.shared.restore(ours, time.time(), anyio.current_time())
         self._known = None if epoch is None else (origin, principal, epoch)
-        here = {c.wire_id for c in calls if c.task_open and block_of(c.wire_id) in self.blocks}
+        self._blocks_found |= {block_of(call.wire_id) for call in calls}
+        here = {c.wire_id for c in calls if c.task_open and (c.slot, block_of(c.wire_id)) in self._blocks}
         has_hook = self._guard._reconcile is not None
         heritage = heritage_of(sessions, calls, origin, principal, here, has_hook=has_hook)
         oldest = time.time() - _UNUSED_SECONDS
@@ -200,8 +225,11 @@ class Ownership:
                 await self.mark_listed()
         finally:
             self._claim = None
-            try:
-                with anyio.move_on_after(_RELEASE_SECONDS):
-                    await claim.release()
-            except Exception as error:  # the host is done: its own outcome is what it gets
-                logger.warning("the key could not be given up: %s", type(error).__name__)
+            await self._release(claim)
+
+    async def _release(self, claim: Claim) -> None:
+        try:
+            with anyio.move_on_after(_RELEASE_SECONDS):
+                await claim.release()
+        except Exception as error:  # the host is done: its own outcome is what it gets
+            logger.warning("the key could not be given up: %s", type(error).__name__)

@@ -262,7 +262,8 @@ class Ledger:
         self._next_wire_id = self.first_wire_id
 
     def new_wire_id(self) -> int:
-        """The next ID, never used before in this session; stays below 2^53 (SPEC-FACTS §8)."""
+        """The next ID, never used before in this session; stays below 2^53 (SPEC-FACTS §8), and where the first
+        is chosen well below 2^31."""
         wire_id = self._next_wire_id
         self._next_wire_id += 1
         return wire_id

@@ -133,6 +133,45 @@ def test_a_connection_that_was_never_left_dies_with_its_event_loop(
     assert ran.returncode == 0, ran.stderr
 
 
+class Heedless(MemoryStore):
+    """Sees no event loop end, as a user's own store may: it gives a key to nobody until it is released."""
+
+    owned = False
+
+    async def claim(self, key: str, *, origin: str, principal: str | None) -> Any:
+        if self.owned:
+            raise StoreInUse("it was not released")
+        self.owned = True
+        return HeedlessClaim(self, await super().claim(key, origin=origin, principal=principal))
+
+
+class HeedlessClaim:
+    def __init__(self, store: Heedless, claim: Any) -> None:
+        self._store = store
+        self._claim = claim
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._claim, name)
+
+    async def release(self) -> None:
+        self._store.owned = False
+        await self._claim.release()
+
+
+def test_what_an_event_loop_has_left_behind_is_released_before_the_key_is_claimed_anew() -> None:
+    guard = Guard("http://127.0.0.1:1/mcp", store=Heedless())
+
+    async def enter() -> None:
+        await Connection(guard, plain_codec).__aenter__()
+
+    async def enter_and_leave() -> str:
+        async with Connection(guard, plain_codec):
+            return guard.state
+
+    anyio.run(enter)
+    assert anyio.run(enter_and_leave) == "new"
+
+
 def test_a_listener_whose_event_loop_has_ended_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     guard = Guard("http://127.0.0.1:1/mcp")
     heard = anext(guard.events())
