@@ -27,10 +27,10 @@ NO_ANSWER = frozenset({CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST})
 """The guard's own words where the server has not answered."""
 
 _SENTENCE = (
-    "The {kind} {name} may or may not have run: {reason}. Do not repeat it without checking its effect first. "
+    "The {what} may or may not have run: {reason}. Do not repeat it without checking its effect first. "
     "(call key {call_key})"
 )
-_PARTS = {"kind": "tool call|request", "name": "'[^']*'", "reason": ".*", "call_key": "[^()]*"}
+_PARTS = {"what": "(?P<kind>tool call|request) (?P<name>'[^']*')", "reason": ".*", "call_key": "[^()]*"}
 _SPOKEN = re.compile(
     re.sub(r"\\{(\w+)\\}", lambda part: f"(?P<{part[1]}>{_PARTS[part[1]]})", re.escape(_SENTENCE)), re.DOTALL
 )
@@ -112,21 +112,26 @@ class CallInDoubt:
         return found if str(found) == text else None
 
     def __str__(self) -> str:
-        kind, name = ("tool call", self.tool) if self.tool else ("request", self.method)
-        return _SENTENCE.format(kind=kind, name=repr(name), reason=self.reason, call_key=self.call_key)
+        what = _what(self.method, self.tool)
+        return _SENTENCE.format(what=what, reason=self.reason, call_key=self.call_key)
 
 
 @frozen
 class CallNotExecuted:
-    """What is known of a request that did not run. It is safe to send it again, once the cause is mended.
+    """What is known of a request that did not run. It is safe to send that one again, once the cause is mended.
 
-    `CallNotExecuted.find` gives it back from the exception that the host got, of either SDK major.
+    `CallNotExecuted.find` gives it back from the exception that the host got, of either SDK major. Look at
+    `method`: hosts send requests of their own, as both SDKs list the tools after the first answer of one that they
+    do not know, and raise what became of that in the place of the answer.
     """
 
     by: str
     """`wire`: nothing of it was written. `server`: that is the server's word."""
     reason: str
     http_status: int | None = None
+    method: str = ""
+    """Of the request: `tools/call`, `tools/list`, ..."""
+    tool: str | None = None
 
     @classmethod
     def find(cls, error: Any) -> CallNotExecuted | None:
@@ -138,9 +143,13 @@ class CallNotExecuted:
     def _in_data(cls, data: JSON) -> CallNotExecuted | None:
         if data.get("outcome") != "not_executed":
             return None
-        status = data.get("http_status")
+        status, tool = data.get("http_status"), data.get("tool")
         return cls(
-            str(data.get("by", "")), str(data.get("reason", "")), status if isinstance(status, int) else None
+            str(data.get("by", "")),
+            str(data.get("reason", "")),
+            status if isinstance(status, int) else None,
+            str(data.get("method", "")),
+            tool if isinstance(tool, str) else None,
         )
 
 
@@ -228,19 +237,30 @@ def error_answer(host_id: str | int | None, code: int, message: str, data: Any =
     return {"jsonrpc": "2.0", "id": host_id, "error": error}
 
 
-def not_executed_answer(host_id: str | int | None, by: str, reason: str, status: int | None = None) -> JSON:
-    text = f"The request was not executed: {reason}"
-    return error_answer(host_id, CODE_NOT_EXECUTED, text, _not_executed(by, reason, status))
+def _what(method: str, tool: str | None) -> str:
+    return f"tool call {tool!r}" if tool else f"request {method!r}"
 
 
-def session_lost_answer(host_id: str | int | None, reason: str, status: int | None = None) -> JSON:
-    text = f"The request was not executed: {reason}."
-    data = _not_executed("server" if status else "wire", reason, status)
-    return error_answer(host_id, CODE_SESSION_LOST, text, data)
+def not_executed_answer(
+    host_id: str | int | None,
+    method: str,
+    tool: str | None,
+    by: str,
+    reason: str,
+    status: int | None = None,
+    *,
+    code: int = CODE_NOT_EXECUTED,
+) -> JSON:
+    data = {"outcome": "not_executed", "by": by, "reason": reason, "http_status": status}
+    text = f"The {_what(method, tool)} was not executed: {reason}"
+    return error_answer(host_id, code, text, {**data, "method": method, "tool": tool})
 
 
-def _not_executed(by: str, reason: str, status: int | None) -> JSON:
-    return {"outcome": "not_executed", "by": by, "reason": reason, "http_status": status}
+def session_lost_answer(
+    host_id: str | int | None, method: str, tool: str | None, reason: str, status: int | None = None
+) -> JSON:
+    by = "server" if status else "wire"
+    return not_executed_answer(host_id, method, tool, by, reason, status, code=CODE_SESSION_LOST)
 
 
 def http_answer(host_id: str | int | None, status: int, body: Any) -> JSON:

@@ -96,7 +96,7 @@ class Calls(Choosing):
         elif not self._awaits_session(call):
             self._go_out(call)
         elif self.session.state is SessionState.LOST and not self._may_open():
-            self._turn_away(call, session_lost_answer(call.host_id, self.why_lost))
+            self._turn_away(call, session_lost_answer(call.host_id, call.method, call.tool, self.why_lost))
         else:
             self._wait(call)
             self._reinitialize()
@@ -274,7 +274,7 @@ class Calls(Choosing):
     def _refuse_waiting(self, why: str) -> None:
         for call in [waiting for waiting in self._waiting.values() if not waiting.stateless]:
             self._wait_no_more(call)
-            self._turn_away(call, session_lost_answer(call.host_id, why))
+            self._turn_away(call, session_lost_answer(call.host_id, call.method, call.tool, why))
 
     def deadline(self, first_wire_id: int) -> None:
         """The guard's own deadline for a request has passed."""
@@ -282,7 +282,12 @@ class Calls(Choosing):
         if waiting is not None:
             what = "there was no session" if self._awaits_session(waiting) else "no connection was free"
             self._wait_no_more(waiting)
-            self._turn_away(waiting, not_executed_answer(waiting.host_id, "wire", f"{what} within call_deadline"))
+            self._turn_away(
+                waiting,
+                not_executed_answer(
+                    waiting.host_id, waiting.method, waiting.tool, "wire", f"{what} within call_deadline"
+                ),
+            )
             return
         call = self.ledger.by_first(first_wire_id)
         if call is not None:

@@ -56,4 +56,4 @@ class Crowding(Calls):
         return stranded + suspects + self.streams.awaiting
 
     def _crowd_out(self, call: Call, why: str) -> None:
-        self._turn_away(call, not_executed_answer(call.host_id, "wire", why))
+        self._turn_away(call, not_executed_answer(call.host_id, call.method, call.tool, "wire", why))

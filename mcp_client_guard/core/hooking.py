@@ -28,7 +28,9 @@ class Hooking(Crowding):
         state = self.session.state
         if like is None and state is not SessionState.LIVE:
             if state is SessionState.LOST and not self._may_open():
-                self.out.append(Reply(told.ticket, session_lost_answer(told.ticket, self.why_lost)))
+                self.out.append(
+                    Reply(told.ticket, session_lost_answer(told.ticket, told.method, None, self.why_lost))
+                )
             else:
                 self._unsent.append(told)
                 self._reinitialize()
@@ -73,7 +75,7 @@ class Hooking(Crowding):
         super()._refuse_waiting(why)
         unsent, self._unsent = self._unsent, []
         for told in unsent:
-            self.out.append(Reply(told.ticket, session_lost_answer(told.ticket, why)))
+            self.out.append(Reply(told.ticket, session_lost_answer(told.ticket, told.method, None, why)))
 
     def close(self) -> None:
         self._unsent.clear()  # the shell answers what waits

@@ -15,6 +15,10 @@ from .state import SessionState, SessionStep
 from .stream import Stream
 
 MOVED = "the server now speaks 2026-07-28 only, which has no sessions: connect again"
+NEVER_HAD = (
+    "the server speaks 2026-07-28 only, which has no sessions: it needs a host of that revision, and generation"
+    " 'auto' or 'host'"
+)
 _BACK = "a request of 2026-07-28 was refused as only a server with sessions refuses it"
 
 
@@ -103,7 +107,7 @@ class Moves(Recovery):
         if call.stateless and knows_only_sessions(refusal.status, refusal.body) and not refusal.names(call):
             self.endpoint_moved(None, _BACK)
         elif call.method == "initialize" and call.own is None and is_modern(refusal.body):
-            self.endpoint_moved(Generation.STATELESS_HTTP, MOVED)
+            self.endpoint_moved(Generation.STATELESS_HTTP, MOVED if self.session.incarnation else NEVER_HAD)
         super().refused(call, refusal, session_sent=session_sent)
 
     def opened(self, stream: Stream, params: JSON, result: JSON) -> None:

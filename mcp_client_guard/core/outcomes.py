@@ -120,7 +120,7 @@ class Outcomes(ABC):
 
     def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
         """The request did not run: seen by us (`wire`), or by the server's word (`server`)."""
-        self._tell(call, not_executed_answer(call.host_id, by, reason, status))
+        self._tell(call, not_executed_answer(call.host_id, call.method, call.tool, by, reason, status))
         self._settle(call, Outcome.NOT_EXECUTED, f"by {by}: {reason}")
 
     def _tell_in_doubt(self, call: Call, reason: str) -> None:
@@ -194,7 +194,7 @@ class Outcomes(ABC):
             self._answer_others(call, answer)
             return
         if outcome is Outcome.CANCELLED and not call.cancelled:
-            word = not_executed_answer(None, "wire", reason)
+            word = not_executed_answer(None, call.method, call.tool, "wire", reason)
         else:
             word = self._doubt_answer(call, self._doubt_of(call, reason))
         self._answer_others(call, word, by_guard=True)

@@ -295,7 +295,10 @@ class Reconciling(Repeats):
                 continue
             if stranded.ran is Ran.NO and not call.repeats:
                 status = stranded.refusal.status if stranded.refusal else None
-                self._tell(call, session_lost_answer(call.host_id, f"{stranded.reason}; {why}", status))
+                self._tell(
+                    call,
+                    session_lost_answer(call.host_id, call.method, call.tool, f"{stranded.reason}; {why}", status),
+                )
                 self._settle(call, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}; {why}")
             else:
                 self._tell_in_doubt(call, f"{stranded.reason}; {why}")

@@ -107,19 +107,21 @@ class Suspecting(Detecting):
         of this session or of any, or not before a ping was answered."""
         if call.method == "initialize":
             return False
-        has_session = self.session.session_id is not None and not call.stateless
+        is_named = self.session.session_id is not None and not call.stateless
         refusal = Refusal(200, body)
-        ruling = self._rule_on(call, refusal, session_sent=has_session)
+        ruling = self._rule_on(call, refusal, session_sent=is_named or (self.is_legacy and not call.stateless))
+        # A legacy session lives as long as its stream, save by the user's own word.
+        asks = is_named and ruling.session is SessionWord.ASK
         if ruling.session is SessionWord.GONE:
             self.refused(call, refusal, session_sent=True)
         elif call.method == "ping":
             return False
         elif not call.in_flight:
             # Told in doubt, or given up, and stays so: the ping is for the session alone.
-            if ruling.session is SessionWord.ASK and not self.is_over(call):
+            if asks and not self.is_over(call):
                 self.probe(refusal)
-            return ruling.session is SessionWord.ASK or ruling.ran is Ran.MAYBE
-        elif ruling.session is SessionWord.ASK and self._may_suspect(call, refusal):
+            return asks or ruling.ran is Ran.MAYBE
+        elif asks and self._may_suspect(call, refusal):
             self._suspect(Stranded(call, reason, _ran_if_gone(call, ruling), refusal))
         elif ruling.ran is Ran.MAYBE and messages_of(body):
             call.said = body

@@ -81,7 +81,7 @@ class TakeOver(OwnRequests):
         if older is not None:
             if older.message["id"] != sent.message["id"]:
                 why = "the host opened another session"
-                self._deliver(not_executed_answer(older.message["id"], "wire", why))
+                self._deliver(not_executed_answer(older.message["id"], "initialize", None, "wire", why))
             self._offer = sent
             if same:
                 return True
@@ -136,7 +136,7 @@ class TakeOver(OwnRequests):
         self.session.forget()
         self.session.move(SessionStep.ABANDONED)
         by = "wire" if status is None else "server"
-        self._deliver(not_executed_answer(sent.message["id"], by, reason, status))
+        self._deliver(not_executed_answer(sent.message["id"], "initialize", None, by, reason, status))
         self._refuse_waiting(f"the session of an earlier process could not be proven ({reason})")
 
     def _account_for_heirs(self, reason: str) -> None:

@@ -236,7 +236,7 @@ async def test_a_result_cannot_command_the_terminal_and_is_the_same_json(mcp_gua
 @pytest.mark.parametrize(
     ("status", "code", "said"),
     [
-        (413, 4, "error -31902: The request was not executed: HTTP 413"),
+        (413, 4, "error -31902: The tool call 'charge' was not executed: HTTP 413"),
         (422, 1, "error -31903: The server answered HTTP 422"),
     ],
 )

@@ -48,7 +48,7 @@ def test_our_codes_are_nobody_else_s_and_our_words_start_no_retry() -> None:
     codes = [v for k, v in vars(answers).items() if k.startswith("CODE_")]
     assert len(set(codes)) == len(codes) == 5
     assert not any(-32768 <= code <= -32000 for code in codes)
-    texts = [str(DOUBT), session_lost_answer(1, "gone")["error"]["message"]]
+    texts = [str(DOUBT), session_lost_answer(1, "tools/call", "charge", "gone")["error"]["message"]]
     assert not any("session terminated" in text.lower() for text in texts)
 
 
@@ -174,10 +174,10 @@ def test_words_that_are_not_exactly_ours_are_no_doubt(text: str) -> None:
 
 def test_what_another_call_drew_before_is_no_word_on_an_answer() -> None:
     """It came while the other was handled: an `except` block that calls again."""
-    refused = Raised(not_executed_answer("h1", "wire", "no network"))
+    refused = Raised(not_executed_answer("h1", "tools/call", "charge", "wire", "no network"))
     refused.__context__ = McpError()
     assert CallInDoubt.find(refused) is None
-    doubtful = _handled(Raised(not_executed_answer("h1", "wire", "no network")))
+    doubtful = _handled(Raised(not_executed_answer("h1", "tools/call", "charge", "wire", "no network")))
     assert CallNotExecuted.find(doubtful) is None
     hidden = _handled(McpError())
     hidden.__suppress_context__ = True
@@ -214,19 +214,35 @@ def test_a_doubt_that_says_little_is_still_one() -> None:
 
 
 def test_not_executed_says_by_whose_word() -> None:
-    error = not_executed_answer("h1", "server", "HTTP 503", 503)["error"]
+    error = not_executed_answer("h1", "tools/call", "charge", "server", "HTTP 503", 503)["error"]
     assert error["data"] == {
         "outcome": "not_executed",
         "by": "server",
         "reason": "HTTP 503",
         "http_status": 503,
+        "method": "tools/call",
+        "tool": "charge",
     }
+    assert error["message"] == "The tool call 'charge' was not executed: HTTP 503"
+
+
+def test_a_request_of_the_host_s_own_is_not_taken_for_the_call_in_whose_place_its_error_is_raised() -> None:
+    """SDKs list the tools after the first answer of one that they do not know: by then it has run."""
+    answer = not_executed_answer("h1", "tools/list", None, "server", "HTTP 503", 503)
+    assert answer["error"]["message"] == "The request 'tools/list' was not executed: HTTP 503"
+    found = CallNotExecuted.find(Raised(answer))
+    assert found is not None
+    assert (found.method, found.tool) == ("tools/list", None)
 
 
 @pytest.mark.parametrize(("status", "by"), [(404, "server"), (None, "wire")])
 def test_a_lost_session_says_by_whose_word_nothing_ran(status: int | None, by: str) -> None:
-    error = session_lost_answer("h1", "gone", status)["error"]
-    assert error["data"] == {"outcome": "not_executed", "by": by, "reason": "gone", "http_status": status}
+    error = session_lost_answer("h1", "tools/call", "charge", "gone", status)["error"]
+    assert (error["data"]["outcome"], error["data"]["by"], error["data"]["http_status"]) == (
+        "not_executed",
+        by,
+        status,
+    )
     assert "was not executed: gone" in error["message"]
 
 
@@ -262,11 +278,14 @@ class Raised(Exception):
 
 @pytest.mark.parametrize("status", [None, 404])
 def test_a_request_that_did_not_run_is_found_in_an_exception_with_its_cause(status: int | None) -> None:
-    known = CallNotExecuted("server" if status else "wire", "its cause", status)
+    known = CallNotExecuted("server" if status else "wire", "its cause", status, "tools/call", "charge")
     below = RuntimeError("wrapped")
-    below.__cause__ = Raised(not_executed_answer("h1", known.by, "its cause", status))
+    below.__cause__ = Raised(not_executed_answer("h1", "tools/call", "charge", known.by, "its cause", status))
     assert CallNotExecuted.find(below) == known
-    assert CallNotExecuted.find(Raised(session_lost_answer("h1", "its cause", status))) == known
+    assert (
+        CallNotExecuted.find(Raised(session_lost_answer("h1", "tools/call", "charge", "its cause", status)))
+        == known
+    )
     assert CallInDoubt.find(below) is None
     assert CallNotExecuted.find(Raised(in_doubt_answer(call_of("ping"), DOUBT, as_result=False))) is None
     assert CallNotExecuted.find(ValueError("other")) is None

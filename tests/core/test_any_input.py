@@ -380,7 +380,7 @@ def _no_hangup(self: Any, stream: Any, *, linger: bool = False) -> None:
 
 
 def _deliver_refusal(self: Any, call: Any, refusal: Any, *, session_sent: bool) -> None:
-    self._deliver(not_executed_answer(call.host_id, "server", "", refusal.status))
+    self._deliver(not_executed_answer(call.host_id, call.method, call.tool, "server", "", refusal.status))
 
 
 def _always_consents(self: Any, call: Any, tool_changed: bool) -> bool:

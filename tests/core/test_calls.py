@@ -824,6 +824,8 @@ def test_a_refused_call_whose_login_fails_is_the_servers_word_and_no_ping_tries_
         "by": "server",
         "reason": "HTTP 401, then no login",
         "http_status": 401,
+        "method": "tools/call",
+        "tool": "charge",
     }
     assert not of(actions, Post)
 

@@ -908,6 +908,17 @@ def test_an_error_on_the_carrier_is_the_answer_of_a_call_that_was_taken(driver: 
     assert outcomes(actions) == [Outcome.COMPLETED]
 
 
+def test_the_users_own_word_for_a_lost_session_is_asked_of_what_comes_on_the_carrier() -> None:
+    """A gateway keeps its stream, and has lost the session behind it."""
+    driver = Legacy(GuardPolicy(is_session_lost=lambda _, body: "inner session" in str(body))).opened()
+    call = driver.call()
+    call.accept(status=202, events=False)
+    error = {"jsonrpc": "2.0", "id": call.stream, "error": {"code": -32603, "message": "inner session not found"}}
+    actions = driver.carrier.event(None, error)
+    assert reports(actions, SessionLost)
+    assert posted(driver.reopened(), "tools/call"), "it did not run, and is sent again"
+
+
 def test_an_initialize_that_was_cancelled_is_answered_no_more(driver: Legacy) -> None:
     for _ in range(driver.policy.max_attempts + 1):
         driver.carrier.cut()

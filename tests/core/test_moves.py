@@ -10,7 +10,7 @@ from mcp_client_guard.core.actions import Get, Post, TimerKind
 from mcp_client_guard.core.classify import is_modern, knows_no_session, knows_only_sessions
 from mcp_client_guard.core.inputs import HookRequested
 from mcp_client_guard.core.model import JSON, CursorDropped, CursorMoved, Generation, Outcome
-from mcp_client_guard.core.moves import MOVED
+from mcp_client_guard.core.moves import MOVED, NEVER_HAD
 from mcp_client_guard.core.report import Connected, EndpointMoved, SessionLost
 from tests.core.driver import SESSION, Driver, Peer, delivered, of, outcomes, records, reports
 
@@ -420,5 +420,5 @@ def test_a_host_s_initialize_that_a_modern_server_refuses() -> None:
     driver = Driver()
     actions = driver.request("initialize", {}).refuse(400, error(-32022, {"supported": [VERSION]}))
     assert delivered(actions)[0]["error"]["code"] == -32022
-    assert reports(actions, EndpointMoved) == [EndpointMoved(Generation.STATELESS_HTTP, MOVED)]
+    assert reports(actions, EndpointMoved) == [EndpointMoved(Generation.STATELESS_HTTP, NEVER_HAD)]
     assert driver.machine.shared.found is Generation.STATELESS_HTTP

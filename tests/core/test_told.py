@@ -116,8 +116,8 @@ WORDS = pytest.mark.parametrize(
     [
         in_doubt_answer(SENT, UPSTREAM, as_result=True),
         in_doubt_answer(SENT, UPSTREAM, as_result=False),
-        not_executed_answer(1, "wire", "down"),
-        session_lost_answer(1, "down"),
+        not_executed_answer(1, "tools/call", "charge", "wire", "down"),
+        session_lost_answer(1, "tools/call", "charge", "down"),
     ],
     ids=["in doubt", "in doubt, as error", "not executed", "session lost"],
 )

@@ -333,7 +333,7 @@ async def test_a_caller_is_told_why_nothing_could_be_sent() -> None:
         policy = GuardPolicy(max_attempts=1)
         async with plain_host(f"http://127.0.0.1:{port}/mcp", start=False, policy=policy) as host:
             got = await host.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
-    assert got["error"]["message"].startswith("The request was not executed: ConnectError: ")
+    assert got["error"]["message"].startswith("The request 'initialize' was not executed: ConnectError: ")
 
 
 @pytest.mark.parametrize("where", ["user", "query"])
