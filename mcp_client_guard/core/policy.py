@@ -92,11 +92,22 @@ _predicate = _wanted(
 )
 
 
-def _names(value: list[str] | tuple[str, ...] | AbstractSet[str]) -> tuple[str, ...]:
+_Names = list[str] | tuple[str, ...] | AbstractSet[str]
+
+
+def _names(value: _Names, which: str) -> tuple[str, ...]:
     """Not any iterable: a text is one, of its letters, and a `*` among them would fit every tool."""
     if not isinstance(value, (list, tuple, AbstractSet)) or not all(map(_is_name, value)):
-        raise ValueError(f"honours_call_key must be a list of names, such as ['order_*'], not {value!r}")
+        raise ValueError(f"{which} must be a list of names, such as ['order_*'], not {value!r}")
     return tuple(value)
+
+
+def _honouring(value: _Names) -> tuple[str, ...]:
+    return _names(value, "honours_call_key")
+
+
+def _joining(value: _Names) -> tuple[str, ...]:
+    return _names(value, "join_in_flight")
 
 
 def _scheme(value: IdScheme | str) -> IdScheme:
@@ -155,7 +166,7 @@ class GuardPolicy:
     resend: Mapping[str, Resend] = field(factory=dict, validator=_resend_by_tool)
     """May a call that may have run be sent again: `"always"`, `"never"` or `"if_idempotent"` by the tool's own
     hints, by glob (`{"get_*": "always", "charge": "never"}`); the first that fits counts."""
-    honours_call_key: tuple[str, ...] = field(default=(), converter=_names)
+    honours_call_key: tuple[str, ...] = field(default=(), converter=_honouring)
     """Tools (globs) whose server runs a call key at most once: they may be sent again with the same key."""
     call_key_argument: Mapping[str, str] = field(factory=dict, validator=_argument_by_tool)
     """Copy the call key into this argument of these tools (globs), for servers that de-duplicate by one. One that
@@ -170,6 +181,10 @@ class GuardPolicy:
     """Sessions opened in place of lost ones within a minute; then requests are refused until it is over."""
     repeat_window: float = field(default=60.0, validator=_seconds)
     """An unsafe call equal to one in doubt is not sent for this long."""
+    join_in_flight: tuple[str, ...] = field(default=(), converter=_joining)
+    """Tools (globs) of which an equal unsafe call, that comes while one is in flight, is that one come again, even if
+    nothing is wrong with it, and gets its answer: for hosts on SDK 1.x, whose timeouts no transport hears of. Else
+    two equal calls on healthy streams are two. Two that are meant at once need names (`Guard.call_key`)."""
     keep_results: bool = field(default=False, validator=_flag)
     """Keep the answers of tool calls in the store after the host has taken them. Those of calls that the host
     has named are always kept."""
@@ -183,6 +198,9 @@ class GuardPolicy:
     def resend_of(self, tool: str | None) -> Resend | None:
         """What the user says of sending this tool's calls again, if anything."""
         return _first_match(self.resend, tool, None)
+
+    def joins_in_flight(self, tool: str | None) -> bool:
+        return any(fnmatchcase(tool or "", pattern) for pattern in self.join_in_flight)
 
     def call_key_argument_of(self, tool: str | None) -> str | None:
         return _first_match(self.call_key_argument, tool, None)

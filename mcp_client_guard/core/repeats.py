@@ -159,8 +159,11 @@ class Repeats(Outcomes):
             self._answer_repeat(call, newest)
             return True
         alike = self.shared.in_flight(call.digest)
+        joins = self.policy.joins_in_flight(call.tool)
         # Many may be alike and in flight at once, each of which looks at all the others: mostly there is nothing.
-        joinable = [c for c in alike if (c.troubled or c.left or c.own is Own.HEIR) and self._may_be_repeated(c)]
+        joinable = [
+            c for c in alike if joins or ((c.troubled or c.left or c.own is Own.HEIR) and self._may_repeat(c))
+        ]
         if call.named:
             joinable = [c for c in joinable if not self.shared.is_named(c)]
         if not joinable or self.policy.resend_of(call.tool) == "always":
@@ -169,7 +172,7 @@ class Repeats(Outcomes):
         self._join(call, min(joinable, key=lambda other: len(other.joined) - self._left_by(other)))
         return True
 
-    def _may_be_repeated(self, call: Call) -> bool:
+    def _may_repeat(self, call: Call) -> bool:
         """Two calls alike on healthy streams are two calls; but whoever made an heir is dead, and begins again."""
         return call.troubled or call.own is Own.HEIR or self._left_by(call) > 0
 

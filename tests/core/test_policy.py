@@ -56,6 +56,7 @@ async def _is_lost_some_day(status: int, body: Any) -> bool:
         {"honours_call_key": ["order", None]},
         {"honours_call_key": [""]},
         {"honours_call_key": None},
+        {"join_in_flight": "order_*"},
         {"call_key_argument": "key"},
         {"call_key_argument": {"order": 1}},
         {"call_key_argument": {"order": ""}},

@@ -442,6 +442,20 @@ def test_two_equal_calls_on_healthy_streams_both_go_out(one: Connection) -> None
     assert is_sent(one.call())
 
 
+def test_where_the_user_says_so_the_second_is_the_first_come_again() -> None:
+    """SDK 1.x tells a transport nothing of a host's timeout: the retry after it would run the tool again."""
+    one = Process(policy=GuardPolicy(join_in_flight=["ch*"])).connect()
+    one.opened()
+    call = one.call().stream_up("1")
+    again = one.call()
+    assert not is_sent(again)
+    assert reports(again.actions, RepeatJoined)
+    assert is_sent(one._call("other", {}, {})), "of another tool"
+    actions = call.event("2", call.result())
+    assert {m.get("id") for m in delivered(actions)} == {call.host_id, again.host_id}
+    assert is_sent(one.call()), "the next one is another"
+
+
 def test_a_repeat_of_a_call_whose_stream_is_lost_joins_it(one: Connection) -> None:
     call = one.call().stream_up("1")
     call.cut()
