@@ -183,8 +183,8 @@ class GuardPolicy:
     """An unsafe call equal to one in doubt is not sent for this long."""
     join_in_flight: tuple[str, ...] = field(default=(), converter=_joining)
     """Tools (globs) of which an equal unsafe call, while one is in flight, is that one come again, even if nothing
-    is wrong with it, and gets its answer: for hosts on SDK 1.x, whose timeouts no transport hears of. Else two equal
-    calls on healthy streams are two. Two that are meant at once need names (`Guard.call_key`)."""
+    is wrong with it, and gets its answer: for hosts on SDK 1.x, whose timeouts no transport hears of.
+    Else two equal calls on healthy streams are two. Two that are meant at once need names (`Guard.call_key`)."""
     keep_results: bool = field(default=False, validator=_flag)
     """Keep the answers of tool calls in the store after the host has taken them. Those of calls that the host
     has named are always kept."""
