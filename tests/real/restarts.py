@@ -152,10 +152,10 @@ class Load:
         for _ in range(self.plan.rounds):
             await self._settled(caught)
             await anyio.sleep(self.rng.uniform(0, 0.1))  # nothing is waited for: any moment will do
-            before = self.in_flight()
+            before, made = self.in_flight(), len(self.calls)
             await server.kill()
             self.reopened = False
-            caught = list({id(call): call for call in [*before, *self.in_flight()]}.values())
+            caught = [*before, *self.calls[made:]]  # of those made meanwhile some have their outcome already
             for call in caught:
                 call.kills += 1
             await anyio.sleep(self.rng.choice([0.0, self.rng.uniform(0, LONGEST_OUTAGE)]))
