@@ -151,7 +151,8 @@ class PoolClient:
             carrier.headers.encoding = _COOKIES
             self._cookies.set_cookie_header(carrier)
             if "cookie" in carrier.headers:
-                fields[b"cookie"] = carrier.headers["cookie"].encode(_COOKIES)
+                jar = carrier.headers["cookie"].encode(_COOKIES)
+                fields[b"cookie"] = _both(fields.get(b"cookie", b""), jar)
         return PooledRequest(
             known[0],
             httpcore.Request(
@@ -189,6 +190,16 @@ class PoolClient:
         for idle in self._idle.values():
             while idle:
                 await idle.pop().aclose()
+
+
+def _both(own: bytes, jar: bytes) -> bytes:
+    """The user's own cookies, and of the jar those that the user's do not name."""
+    names = {_name(each) for each in own.split(b";")}
+    return b"; ".join(filter(None, (own.rstrip(b"; "), *(c for c in jar.split(b"; ") if _name(c) not in names))))
+
+
+def _name(cookie: bytes) -> bytes:
+    return cookie.partition(b"=")[0].strip()
 
 
 async def _take(request: PooledRequest) -> httpcore.AsyncHTTP11Connection:

@@ -63,6 +63,22 @@ async def test_a_cookie_of_another_path_is_kept_back() -> None:
     assert {r.header("cookie") for r in server.requests} == {None}
 
 
+async def test_the_user_s_own_cookies_stay_beside_those_that_the_server_sets() -> None:
+    """A login by a cookie, behind a balancer that sets one: without the login each further call is refused."""
+
+    async def call(call: Request, reply: Reply) -> None:
+        headers = {"set-cookie": f"{call.json['params']['name']}=the server's; Path=/"}
+        await reply.play(json_response(tool_result(call.rpc_id, "done"), headers=headers))
+
+    async with FakeServer(ScriptedMcp(call=call)) as server:
+        async with plain_host(server.url, headers={"cookie": "login=mine; lang=en;"}) as host:
+            for name in ("node", "login", "other"):
+                assert await host.call(name) == Answer("done")
+    calls = [r.header("cookie") for r in server.sent("POST", "tools/call")]
+    own = "login=mine; lang=en;"
+    assert calls == [own, f"{own} node=the server's", f"{own} node=the server's"]
+
+
 def setting(value: bytes) -> Handler:
     """Answers calls with this value of a cookie."""
 
