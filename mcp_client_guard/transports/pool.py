@@ -79,6 +79,7 @@ class PooledResponse:
     """To be called once it is closed."""
     is_stream_consumed = False
     """Read by its user alone, and once."""
+    _is_closed: bool = field(default=False, init=False)
 
     @property
     def status_code(self) -> int:
@@ -104,6 +105,9 @@ class PooledResponse:
         return chunks
 
     async def aclose(self) -> None:
+        if self._is_closed:  # its connection may be another request's by now
+            return
+        self._is_closed = True
         try:
             with anyio.CancelScope(shield=True):
                 await self.core.aclose()
@@ -189,7 +193,7 @@ class PoolClient:
     ) -> None:
         for idle in self._idle.values():
             while idle:
-                await idle.pop().aclose()
+                await _close(idle.pop())
 
 
 def _both(own: bytes, jar: bytes) -> bytes:
@@ -208,7 +212,7 @@ async def _take(request: PooledRequest) -> httpcore.AsyncHTTP11Connection:
         connection = request.idle.pop()
         if not connection.has_expired():
             return connection
-        await connection.aclose()
+        await _close(connection)
     return await _connect(request.core)
 
 
@@ -226,13 +230,18 @@ async def _connect(request: httpcore.Request) -> httpcore.AsyncHTTP11Connection:
 
 async def _give_back(connection: httpcore.AsyncHTTP11Connection, idle: _Connections) -> None:
     """One that a whole response has come on can have the next request; any other is closed."""
-    left: _Connections = []
-    (idle if connection.is_available() else left).append(connection)
+    if connection.is_available():
+        idle.append(connection)
+    else:
+        await _close(connection)
     while idle and (len(idle) > _MOST_IDLE or idle[0].has_expired()):
-        left.append(idle.pop(0))
-    with anyio.CancelScope(shield=True):
-        for each in left:
-            await each.aclose()
+        await _close(idle.pop(0))
+
+
+async def _close(connection: httpcore.AsyncHTTP11Connection) -> None:
+    """One that nobody needs: what closing it raises is no request's."""
+    with anyio.CancelScope(shield=True), suppress(Exception):
+        await connection.aclose()
 
 
 @define(eq=False)

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import anyio
+import httpcore
 import httpx
 import pytest
 
@@ -344,3 +345,51 @@ async def test_a_crowd_that_is_refused_leaves_nothing_behind() -> None:
         server.listen_again()
         with anyio.fail_after(LIMIT):
             assert await crowd(client, server.url) == [404] * CROWD
+
+
+async def answered(client: pool.PoolClient, url: str) -> http.Answer:
+    """An answer that was read and closed."""
+    async with http.Endpoint(client, url, tells_when_begun=True).request("POST", {}, b"{}") as answer:
+        assert not [chunk async for chunk in answer.chunks()]
+    return answer
+
+
+async def test_a_response_that_is_closed_again_does_not_touch_its_connection() -> None:
+    """That waits for the next request, once; or it has it already."""
+    again: list[http.Answer] = []
+
+    async def answer(request: Request, reply: Reply) -> None:
+        for closed in again:
+            await closed.response.aclose()
+        await reply.status(202)
+
+    async with FakeServer(answer) as server, pool.PoolClient({}) as client:
+        first = await answered(client, server.url)
+        await first.response.aclose()
+        assert [len(idle) for idle in client._idle.values()] == [1]
+        again.append(first)
+        assert (await answered(client, server.url)).status == 202
+        assert server.connections == 1
+
+
+async def test_a_connection_that_cannot_be_closed_well_is_no_matter_of_a_request_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor does it keep the others open."""
+    really_close = httpcore.AsyncHTTP11Connection.aclose
+
+    async def close_badly(connection: httpcore.AsyncHTTP11Connection) -> None:
+        await really_close(connection)
+        raise OSError("a socket that was lost long ago")
+
+    async def answer(request: Request, reply: Reply) -> None:
+        await server.until(lambda: len(server.requests) >= 3)
+        await reply.status(202)
+
+    async with FakeServer(answer) as server, pool.PoolClient({}) as client:
+        with anyio.fail_after(LIMIT):
+            await crowd(client, server.url, 3)
+            monkeypatch.setattr(httpcore.AsyncHTTP11Connection, "aclose", close_badly)
+            monkeypatch.setattr(pool, "_MOST_IDLE", 0)
+            assert (await answered(client, server.url)).status == 202
+            await server.until(lambda: not server.open_connections)
