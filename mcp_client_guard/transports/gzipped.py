@@ -15,6 +15,9 @@ from attrs import define, field
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_MAGIC = b"\x1f\x8b"
+"""A member begins with it."""
+
 
 def is_gzip(content_encoding: str) -> bool:
     return content_encoding.strip().lower() in ("gzip", "x-gzip")
@@ -28,12 +31,17 @@ def _new_member() -> Any:
 class Unzipped:
     """A body, decoded as it comes; no generator, which trio would warn of where it is left.
 
+    What stands behind a member and begins no other is not the body's, as for browsers: padding, a line end.
+
     Raises (iterated):
-        httpx.DecodingError: what stands at the beginning or behind a member is no gzip. Padding is skipped.
+        httpx.DecodingError: no gzip at the beginning, or a corrupt member; what came before that is given first.
     """
 
     chunks: AsyncIterator[bytes]
     _member: Any = field(factory=_new_member, init=False)
+    _behind: bytes = field(default=b"", init=False)
+    """The first two bytes behind the last member, save padding, as far as they have come."""
+    _error: httpx.DecodingError | None = field(default=None, init=False)
 
     def __aiter__(self) -> Self:
         return self
@@ -41,20 +49,29 @@ class Unzipped:
     async def __anext__(self) -> bytes:
         decoded = b""
         while not decoded:
+            if self._error is not None:
+                raise self._error
             decoded = self._decode(await self.chunks.__anext__())
         return decoded
 
     def _decode(self, chunk: bytes) -> bytes:
         decoded = []
-        while chunk:
-            if self._member.eof:
-                chunk = chunk.lstrip(b"\0")
-                if not chunk:
-                    break
-                self._member = _new_member()
+        while chunk := self._of_a_member(chunk):
             try:
                 decoded.append(self._member.decompress(chunk))
             except zlib.error as error:
-                raise httpx.DecodingError(str(error)) from error
+                self._error = httpx.DecodingError(str(error))
+                break
             chunk = self._member.unused_data
         return b"".join(decoded)
+
+    def _of_a_member(self, chunk: bytes) -> bytes:
+        """What of this is to be decoded: where a member has ended, another one or nothing."""
+        if not self._member.eof:
+            return chunk
+        behind = (self._behind + chunk).lstrip(b"\0")
+        if not behind.startswith(_MAGIC):
+            self._behind = behind[:2]
+            return b""
+        self._member, self._behind = _new_member(), b""
+        return behind

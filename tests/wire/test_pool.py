@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from mcp_client_guard.testing import (
+    END_OF_CHUNKS,
     FakeServer,
     Handler,
     How,
@@ -129,7 +130,9 @@ async def test_every_member_of_a_compressed_body_is_read(client: Client) -> None
         events = [sse_event(notification("notifications/message", level="info", data=n)) for n in "abc"]
         head = sse_head(headers={"content-encoding": "gzip"})
         one, two, three = map(gzip.compress, events)
-        await reply.play(head, chunk(one + b"\0\0" + two[:9]), chunk(two[9:]), chunk(three), How.STALL)
+        await reply.play(
+            head, chunk(one + b"\0\0" + two[:1]), chunk(two[1:9]), chunk(two[9:]), chunk(three), How.STALL
+        )
 
     async def call(call: Request, reply: Reply) -> None:
         text = json.dumps(tool_result(call.rpc_id, "done")).encode()
@@ -143,13 +146,66 @@ async def test_every_member_of_a_compressed_body_is_read(client: Client) -> None
             assert await host.call() == Answer("done")
 
 
-async def test_what_is_no_member_of_a_compressed_body_is_a_lost_connection() -> None:
-    async def call(call: Request, reply: Reply) -> None:
-        text = json.dumps(tool_result(call.rpc_id, "done")).encode()
-        await reply.play(http_response(body=gzip.compress(text) + b"more", headers=MANY_MEMBERS))
+NO_MEMBER = {
+    "line end": b"\r\n",
+    "padded line end": b"\0\r\n",
+    "words": b"more",
+    "half a beginning": b"\x1f",
+    "almost a beginning": b"\x1f\r\x8b",
+    "gzip behind a line end": b"\r\n" + gzip.compress(b"more"),
+}
 
-    async with plainly(ScriptedMcp(call=call)) as (_, host):
-        assert (await host.call()).doubt is not None
+
+@pytest.mark.parametrize("framing", ["JSON", "events"])
+@pytest.mark.parametrize("behind", NO_MEMBER.values(), ids=NO_MEMBER)
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_what_is_behind_a_compressed_body_is_not_read(client: Client, behind: bytes, framing: str) -> None:
+    """A script that writes a line end; browsers, curl and httpx do not read it, either."""
+
+    async def call(call: Request, reply: Reply) -> None:
+        answer = tool_result(call.rpc_id, "done")
+        if framing == "JSON":
+            body = gzip.compress(json.dumps(answer).encode()) + behind
+            await reply.play(http_response(body=body, headers=MANY_MEMBERS))
+        else:
+            head = sse_head(headers={"content-encoding": "gzip"})
+            await reply.play(head, chunk(gzip.compress(sse_event(answer)) + behind), END_OF_CHUNKS)
+
+    async with client() as mine:
+        async with plainly(ScriptedMcp(call=call), http_client=mine) as (_, host):
+            assert await host.call() == Answer("done")
+
+
+BROKEN = {
+    "cut": lambda member: member[:-12],
+    "corrupt": lambda member: member[:-8] + b"????????",
+    "none": lambda member: b"?" + member,
+    "corrupt second": lambda member: gzip.compress(b" ") + member[:2] + b"?" + member[3:],
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_compressed_answer_that_cannot_be_read_is_a_lost_connection(
+    client: Client, broken: Callable[[bytes], bytes]
+) -> None:
+    async def call(call: Request, reply: Reply) -> None:
+        member = gzip.compress(json.dumps(tool_result(call.rpc_id, "done")).encode())
+        await reply.play(http_response(body=broken(member), headers=MANY_MEMBERS))
+
+    async with client() as mine:
+        async with plainly(ScriptedMcp(call=call), http_client=mine) as (_, host):
+            assert (await host.call()).doubt is not None
+
+
+async def test_what_came_before_a_corrupt_member_is_read() -> None:
+    async def standalone(request: Request, reply: Reply) -> None:
+        event = sse_event(notification("notifications/message", level="info", data="a"))
+        head = sse_head(headers={"content-encoding": "gzip"})
+        await reply.play(head, chunk(gzip.compress(event) + b"\x1f\x8bcorrupt"), How.STALL)
+
+    async with plainly(ScriptedMcp(standalone=standalone)) as (_, host):
+        await host.until(lambda: "notifications/message" in host.heard)
 
 
 STRAY = b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n"
