@@ -113,13 +113,18 @@ class Reply:
                 await self.client_gone.wait()
 
     async def json(self, message: Any, *, status: int = 200, session: str | None = None) -> None:
-        """A whole JSON response."""
-        await self.write(json_response(message, status=status, session=session))
+        """A whole JSON response; to HEAD without its body."""
+        await self._whole(json_response(message, status=status, session=session))
 
     async def status(self, status: int, body: bytes = b"", **headers: str) -> None:
-        """A whole response with any body; header names with `_` for `-`."""
+        """A whole response with any body, to HEAD without; header names with `_` for `-`."""
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
-        await self.write(http_response(status, body, headers=fields))
+        await self._whole(http_response(status, body, headers=fields))
+
+    async def _whole(self, response: bytes) -> None:
+        """A client would read what follows the answer to HEAD as its next answer."""
+        end = response.index(b"\r\n\r\n") + 4 if self.request.method == "HEAD" else None
+        await self.write(response[:end])
 
     async def open_sse(self, *, session: str | None = None, chunked: bool = True) -> None:
         """The head of an event stream, for `event()` and `finish()`."""

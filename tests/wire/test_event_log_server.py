@@ -527,3 +527,14 @@ async def test_a_lie_may_be_given_by_its_word_and_what_is_none_is_refused() -> N
     word = "no-such-lie"
     with pytest.raises(ValueError, match=word):
         EventLogServer(lie=word)
+
+
+async def test_head_is_answered_without_a_body() -> None:
+    """A client would read that as its next answer on the connection."""
+    async with talking() as (server, client):
+        for url in (server.url, server.sse_url, f"{server.url}/upgrade"):
+            answer = await client.http.head(url)
+            assert answer.status_code in (400, 405, 501)
+            connections = server.http.connections
+            assert (await client.http.get(server.url)).status_code == 400
+            assert server.http.connections == connections, "the same connection goes on"
