@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from .served_socket import ServedSocket
 
 
+TICKET_SECONDS = 60.0
+"""After which a ticket is worth nothing."""
+
+
 @frozen
 class Ticket:
     """What one handshake may redeem."""
@@ -40,17 +44,22 @@ class Ticket:
 
 @define(eq=False)
 class Upgrade:
-    """Grants tickets, and redeems them. `on_ask`, `on_open` and `on_socket` can be replaced by the test's own."""
+    """Grants tickets, and redeems them within `TICKET_SECONDS`.
+
+    `on_ask`, `on_open`, `on_socket` and the `clock` (in seconds) can be replaced by the test's own.
+    """
 
     server: EventLogServer
     positions: list[str] = field(factory=list)
     """What clients said in the body of their requests."""
     sockets: list[ServedSocket] = field(factory=list)
     """Every socket that was opened."""
+    clock: Callable[[], float] = anyio.current_time
     on_ask: Callable[[Request, Reply], Awaitable[None]] = field(init=False)
     on_open: Callable[[Request, Reply], Awaitable[None]] = field(init=False)
     on_socket: Callable[[ServedSocket, Reader], Awaitable[None]] = field(init=False)
-    _tickets: dict[str, Ticket] = field(factory=dict)
+    _tickets: dict[str, tuple[float, Ticket]] = field(factory=dict)
+    """Each with the time at which it expires."""
 
     def __attrs_post_init__(self) -> None:
         self.on_ask = self.ask
@@ -98,7 +107,8 @@ class Upgrade:
             self.server.note_resume(told)
             return
         ticket = secrets.token_urlsafe(16)
-        self._tickets[ticket] = told
+        self._expire()
+        self._tickets[ticket] = (self.clock() + TICKET_SECONDS, told)
         await reply.write(json_response({"ticket": ticket}, headers=emitted))
 
     def _place(self, session: Session, stream: str, position: str) -> Ticket | Refusal:
@@ -112,11 +122,16 @@ class Upgrade:
                 return Ticket(session, stream, held[0].number - 1 if held else session.log.head(stream))
         return Ticket(session, found.stream, found.after) if isinstance(found, Replay) else found
 
+    def _expire(self) -> None:
+        now = self.clock()
+        self._tickets = {name: kept for name, kept in self._tickets.items() if now < kept[0]}
+
     async def open(self, request: Request, reply: Reply) -> None:
         """101 for a ticket, and the stream behind its position: whoever read it before reads no more."""
         from .served_socket import ServedSocket
 
-        ticket = self._tickets.pop(request.header("mcp-upgrade-ticket") or "", None)
+        self._expire()
+        _, ticket = self._tickets.pop(request.header("mcp-upgrade-ticket") or "", (0.0, None))
         if ticket is None or ticket.session is not self.server.store.find(request.session_id, "http"):
             await reply.status(403)
             return

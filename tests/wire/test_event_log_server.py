@@ -538,3 +538,44 @@ async def test_head_is_answered_without_a_body() -> None:
             connections = server.http.connections
             assert (await client.http.get(server.url)).status_code == 400
             assert server.http.connections == connections, "the same connection goes on"
+
+
+async def handshake(client: Client, port: int, ticket: str) -> bytes:
+    """The status line that this ticket draws."""
+    fields = {
+        "host": "x",
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "sec-websocket-protocol": "mcp-upgrade.v1",
+        "mcp-upgrade-ticket": ticket,
+        **client.session,
+    }
+    lines = ["GET /mcp/upgrade HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+        await stream.send("\r\n".join([*lines, "", ""]).encode())
+        return (await stream.receive()).partition(b"\r\n")[0]
+
+
+async def test_a_ticket_for_an_upgrade_expires_within_a_minute() -> None:
+    async with talking() as (server, client), client.get() as standalone:
+        now = 1000.0
+        server.upgrade.clock = lambda: now
+        (priming,) = await standalone.next()
+        body = {"positions": {"standalone": priming.event_id}}
+
+        async def ticket() -> str:
+            answer = await client.http.post(f"{client.url}/upgrade", json=body, headers=client.session)
+            return str(answer.json()["ticket"])
+
+        old, port = await ticket(), server.http.port
+        now += 59
+        new = await ticket()
+        now += 1
+        assert await handshake(client, port, old) == b"HTTP/1.1 403 Scripted"
+        assert await handshake(client, port, new) == b"HTTP/1.1 101 Switching Protocols"
+        await ticket()
+        now += 60
+        await ticket()
+        assert len(server.upgrade._tickets) == 1, "what has expired is forgotten"
