@@ -80,11 +80,7 @@ class Streamable:
         await self._follow(session, session.subscribe(stream, 0), reply)
 
     async def _standalone(self, session: Session, reply: Reply) -> None:
-        if session.standalone is not None:
-            session.log.supersede(session.standalone)
-        session.standalone = stream = session.open_stream("get")
-        session.append(stream)
-        await self._follow(session, session.subscribe(stream, 0), reply)
+        await self._follow(session, _new_standalone(session), reply)
 
     async def _resume(self, session: Session, cursor: str, reply: Reply) -> None:
         told = tell(self._server.lie, self._server.store, session, cursor)
@@ -106,8 +102,7 @@ class Streamable:
             await refuse(reply, 409, refusal.reason.value, code="resume_gap", reason=refusal.reason.name.lower())
             self._server.note_resume(refusal)
             return
-        session.standalone = session.standalone or session.open_stream("get")
-        reader = session.subscribe(session.standalone, session.log.head(session.standalone))
+        reader = _new_stream(session) if session.is_read(session.standalone) else _new_standalone(session)
         self._server.note_resume(refusal)
         await self._follow(session, reader, reply, resumed=False, why=refusal.reason)
 
@@ -139,6 +134,22 @@ class Streamable:
             await Writer(told.session, reader, reply, None).run()
         else:
             await reply.end(How.STALL)
+
+
+def _new_stream(session: Session) -> Reader:
+    """A stream that a GET opens, from its priming event on."""
+    stream = session.open_stream("get")
+    session.append(stream)
+    return session.subscribe(stream, 0)
+
+
+def _new_standalone(session: Session) -> Reader:
+    """One that takes the place of the session's standalone stream."""
+    if session.standalone is not None:
+        session.log.supersede(session.standalone)
+    reader = _new_stream(session)
+    session.standalone = reader.stream
+    return reader
 
 
 class Legacy:

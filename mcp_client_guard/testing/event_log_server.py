@@ -39,7 +39,7 @@ class EventLogServer:
         lie: what it is dishonest in.
         store: its sessions; servers that are given the same one are replicas.
         refuse_by_status: false: a refused cursor is answered by 200, `Mcp-Resumed: false`, the event
-            `resumed`, and the standalone stream from now on.
+            `resumed`, and a new stream: the standalone one where no connection has that, else one beside it.
         json_answers: POSTs are answered by JSON. May be changed at any time.
         retry_ms: what clients are told to wait before they come again.
         port: on 127.0.0.1; 0: any that is free.

@@ -66,6 +66,10 @@ class Session:
         self.note_change()
         return reader
 
+    def is_read(self, stream: str | None) -> bool:
+        """Whether a connection carries this stream now."""
+        return stream in self._readers
+
     async def at_rest(self, stream: str) -> None:
         """Wait until whatever emits to the stream does something else, or is done."""
         while self._working[stream] > 0:

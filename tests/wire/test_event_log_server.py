@@ -179,6 +179,30 @@ async def test_seed_004_answer_b_a_refusal_may_be_a_new_stream_that_says_so() ->
         assert [r.reason for r in server.refused] == [Reason.NEVER_ISSUED]
 
 
+async def test_a_refusal_that_is_a_new_stream_leaves_the_standalone_stream_alone() -> None:
+    async with talking(EventLogServer(refuse_by_status=False)) as (_, client), client.get() as standalone:
+        (first,) = await standalone.next()
+        async with client.get("e-1042") as answer:
+            told, own = await answer.next(2)
+            assert said([told]) == [{"resumed": False, "reason": "never_issued"}]
+            assert (own.message, own.event_id != first.event_id) == (None, True)
+            await client.call("announce", n=2)
+            assert [e.message["method"] for e in await standalone.next(2)] == ["notifications/message"] * 2
+        async with client.get(own.event_id) as answer:
+            assert answer.headers["mcp-resumed"] == "true"
+
+
+async def test_a_refusal_that_is_a_new_stream_is_the_standalone_stream_where_there_is_none() -> None:
+    async with talking(EventLogServer(refuse_by_status=False)) as (server, client):
+        async with client.get():
+            pass
+        await server.http.until(lambda: server.http.open_connections < 2)
+        async with client.get("e-1042") as answer:
+            await answer.next(2)
+            await client.call("announce", n=2)
+            assert [e.message["method"] for e in await answer.next(2)] == ["notifications/message"] * 2
+
+
 async def test_seed_004_second_case_a_cursor_on_a_post_is_refused_and_nothing_is_executed() -> None:
     """The body's intent is not dropped silently."""
     async with talking() as (server, client):
