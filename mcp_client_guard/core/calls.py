@@ -348,7 +348,8 @@ class Calls(Choosing):
                 told = self._doubt_of(call, "its answer was not taken", key)
                 named = call.named or key in self.shared.names
                 went_on_from = continuing_key(call.method, call.params)
-                doubt = Doubt(key, told, self.clock.now, named, answer, went_on_from)
+                now, number = self.clock.now, call.wire_id
+                doubt = Doubt(key, told, now, named, answer, went_on_from, number=number)
                 self.shared.doubt(call.digest, doubt)
 
     # Other connections.

@@ -177,7 +177,8 @@ class Outcomes(ABC):
             # Whoever was asked for something may go on with the call: its answer is still to come.
             owed = None if asks_for_input(answer) else answer
             call.is_owed = owed is not None
-            self.shared.doubt(call.digest, Doubt(key, told, self.clock.now, key in self.shared.names, owed))
+            is_named, number = key in self.shared.names, call.wire_id
+            self.shared.doubt(call.digest, Doubt(key, told, self.clock.now, is_named, owed, number=number))
             answer = self._doubt_answer(call, told)
         return as_asked(answer, other), bool(why)
 
@@ -277,8 +278,9 @@ class Outcomes(ABC):
         if unheard is not None or _stays_in_doubt(call, outcome):
             told = self._doubt_of(call, reason)
             from_round = None if call.continues is None else call.continues.key
-            doubt = Doubt(call.call_key, told, self.clock.now, call.named, unheard, from_round, max(1, owed))
-            self.shared.doubt(call.digest, doubt, beside=self.shared.has_newer_doubt(call))
+            now, number = self.clock.now, call.wire_id
+            doubt = Doubt(call.call_key, told, now, call.named, unheard, from_round, max(1, owed), number)
+            self.shared.doubt(call.digest, doubt)
 
     @abstractmethod
     def _forget(self, call: Call) -> None:

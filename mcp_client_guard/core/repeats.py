@@ -146,7 +146,7 @@ class Repeats(Outcomes):
         for doubt in doubts:
             if doubt.answer is not None and asks_for_input(doubt.answer) and not call.stateless:
                 # Nothing ran, and whoever was asked has not heard of it: it begins anew in a session.
-                self.shared.resolved(call.digest, doubt.call_key)
+                self.shared.resolved(call.digest, doubt.call_key, doubt.number)
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         doubts = tuple(doubt for doubt in doubts if not (call.named and self.shared.is_named(doubt)))
         if call.consented or any(self._spend_consent(call, d.call_key, consent) for d in doubts):

@@ -46,6 +46,11 @@ class Doubt:
     """Key of the round that it continued."""
     owed: int = 1
     """So many repeats get the answer: one for each host that has given it up, or never had it."""
+    number: int = 0
+    """Wire ID of its last sending, as its row has it: tells it from another of its name."""
+
+    def is_of(self, call_key: str, number: int) -> bool:
+        return (self.call_key, self.number) == (call_key, number)
 
 
 @define(eq=False)
@@ -136,14 +141,14 @@ class SharedLedger:
             self.consent(call.consent)
         call.consent = None
 
-    def doubt(self, digest: bytes, doubt: Doubt, *, beside: bool = False) -> None:
-        """From now on a call with this tool and these arguments is a repeat of this one; of this one, too, where
-        another of its name is in doubt `beside` it."""
+    def doubt(self, digest: bytes, doubt: Doubt) -> None:
+        """From now on a call with this tool and these arguments is a repeat of this one; of another of its name
+        that is in doubt, too. Of several that have been answered, the last one's answer is owed to all."""
         known = self._doubts.pop(digest, ())
-        others = tuple(d for d in known if d.call_key != doubt.call_key or (beside and d.answer is None))
+        answered = [d for d in known if d.call_key == doubt.call_key and d.answer is not None]
+        others = tuple(d for d in known if d not in answered and not d.is_of(doubt.call_key, doubt.number))
         if doubt.answer is not None:
-            owed = sum(d.owed for d in known if d.call_key == doubt.call_key and d.answer is not None)
-            doubt = evolve(doubt, owed=doubt.owed + owed)
+            doubt = evolve(doubt, owed=doubt.owed + sum(d.owed for d in answered))
         self._doubts[digest] = (*others, doubt)[-_KEPT_ALIKE:]
         _bound(self._doubts)
 
@@ -151,9 +156,9 @@ class SharedLedger:
         """The calls in doubt that one with this tool and these arguments would repeat, newest last."""
         return self._keep(digest, [d for d in self._doubts.get(digest, ()) if now - d.at < policy.repeat_window])
 
-    def resolved(self, digest: bytes, call_key: str) -> None:
-        """It is known what became of the call with this key, or it may be repeated."""
-        self._keep(digest, [d for d in self._doubts.get(digest, ()) if d.call_key != call_key])
+    def resolved(self, digest: bytes, call_key: str, number: int) -> None:
+        """It is known what became of this call, and of no other of its name; or it may be repeated."""
+        self._keep(digest, [d for d in self._doubts.get(digest, ()) if not d.is_of(call_key, number)])
 
     def answered(self, digest: bytes, call_key: str) -> None:
         """A repeat gets the answer of the call with this key: there is one less that has not had it."""
@@ -196,10 +201,11 @@ class SharedLedger:
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
             at = now if call.settled_at is None else now - max(0.0, wall_now - call.settled_at)
             unknown = call.outcome in NOT_KNOWN and not call.never_left
+            doubt = Doubt(call.call_key, told, at, call.named, number=call.wire_id)
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
-                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named))
+                self.doubt(call.arguments_digest, doubt)
             elif _is_unheard(call):
-                self.doubt(call.arguments_digest, Doubt(call.call_key, told, at, call.named, call.answer))
+                self.doubt(call.arguments_digest, evolve(doubt, answer=call.answer))
             if call.consent_spent:
                 self._bring(call.call_key, *([] if call.also_named is None else [call.also_named]))
             if call.named or call.also_named is not None:
@@ -210,10 +216,10 @@ class SharedLedger:
                 found = Named(call.call_key, call.arguments_digest, None, call.answer, known)
                 ran_not = call.never_left or call.outcome is Outcome.NOT_EXECUTED
                 before = self.names.get(call.call_key)
-                # A name stands for the last that ran, or may have; unless the one before alone has succeeded.
-                stays = before is not None and (ran_not or (before.has_succeeded and not found.has_succeeded))
-                if call.named and not stays:
+                if call.named and before is None:
                     self.name(call.call_key, found)
+                elif call.named and not ran_not:
+                    self.name(call.call_key, _of_two(before, found))
                 if call.also_named is not None:
                     self._links[call.call_key] = call.also_named
                     self.name(call.also_named, found)
@@ -312,16 +318,11 @@ class SharedLedger:
                 self.consents.pop(key, None)  # what was given before was to no doubt, or to the last one
 
     def _of_both(self, name: str, call: Call, known: Named) -> Named:
-        """What a name stands for that two calls have had: the newer one, unless the other alone has succeeded."""
+        """What a name of this call stands for, now that it has come to what is `known`."""
         other, before = self.names.get(name), call.stood_for
         if other is not None and other is not before and not _is_of(other, call):
-            return known if known.has_succeeded and not other.has_succeeded else other
-        return before if before is not None and before.has_succeeded and not known.has_succeeded else known
-
-    def has_newer_doubt(self, call: Call) -> bool:
-        """Whether a later call of the same name is in doubt."""
-        newer = self.names.get(call.call_key) if call.named else None
-        return newer is not None and newer.told is not None and not _is_of(newer, call)
+            return _of_two(known, other)
+        return _of_two(before, known)
 
     def names_of(self, call: Call) -> tuple[str, ...]:
         """All that the host may call this call by."""
@@ -343,6 +344,12 @@ class SharedLedger:
             oldest = next((key for key, known in self.names.items() if known.call is None), None)
             if oldest is not None:
                 self._links.pop(self.names.pop(oldest).call_key, None)
+
+
+def _of_two(older: Named | None, newer: Named) -> Named:
+    """What a name stands for that two calls have had, which ran or may have: the newer, unless the older alone has
+    succeeded."""
+    return older if older is not None and older.has_succeeded and not newer.has_succeeded else newer
 
 
 def _is_of(named: Named, call: Call) -> bool:

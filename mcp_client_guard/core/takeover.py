@@ -189,7 +189,7 @@ class TakeOver(OwnRequests):
                 continue
             if call.is_unsafe_call:
                 # From now on a repeat is joined to it, not refused.
-                self.shared.resolved(call.digest, call.call_key)
+                self.shared.resolved(call.digest, call.call_key, call.wire_id)
                 self.shared.begin(call.digest, call)
             self._name(call)
 

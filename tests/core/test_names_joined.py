@@ -271,6 +271,38 @@ def test_of_two_calls_under_one_name_the_one_that_succeeded_counts_and_a_doubt_s
         assert is_doubted(later.call()), "it may have been the second that is asked for"
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+def test_what_a_killed_repeat_by_consent_comes_to_leaves_the_first_of_its_name_in_doubt(
+    process: Process, one: Connection, restarted: bool
+) -> None:
+    one.named("order-17").cut()
+    process.shared.consent("order-17")
+    repeat = one.named("order-17").stream_up("1", "2")
+    one.drain(2)
+    if restarted:
+        later = restarted_as(process)
+        resumed = later.peer(repeat.stream)
+        resumed.accept()
+        resumed.event("2", repeat.progress(2))
+        resumed.event("3", repeat.error(-32603))
+        later.elapse(TimerKind.CLOSING)
+    else:
+        later = one
+        repeat.event("3", repeat.error(-32603))
+    assert not any(is_sent(later.call()) for _ in range(3))
+
+
+def test_the_late_answer_of_a_repeat_by_consent_leaves_the_first_of_its_name_in_doubt(
+    process: Process, one: Connection
+) -> None:
+    one.named("order-17").cut()
+    process.shared.consent("order-17")
+    repeat = one.named("order-17")
+    one.cancel(repeat)
+    repeat.answer(CHARGED)
+    assert not any(is_sent(one.call()) for _ in range(3))
+
+
 def test_while_a_repeat_by_consent_is_under_way_its_name_joins_it_though_the_first_has_failed(
     one: Connection, repeated: tuple[Peer, Peer]
 ) -> None:

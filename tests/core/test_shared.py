@@ -49,7 +49,7 @@ def test_calls_in_doubt_are_told_apart_by_their_key_and_expire_one_by_one() -> N
     assert keys(ledger, now=59) == ["b", "a"]
     assert keys(ledger, now=95) == ["a"]
     assert keys(ledger, now=100) == []
-    ledger.resolved(b"d", "a")
+    ledger.resolved(b"d", "a", 0)
 
 
 def test_a_doubt_expires_by_the_clock_of_the_event_loop_that_is_run_now() -> None:
