@@ -37,16 +37,16 @@ class Disowning(Upgrading):
         return not is_said_in_session(status, body)
 
     def _see_name(self, stream: Stream, session_id: str | None) -> None:
-        """Of what was ruled on first."""
+        """Of what was ruled on first, if it was: a ping is asked then, and is not over."""
         if stream.call is None or not stream.call.suspected:
             self._disown(stream, session_id)
         elif self._names_another(stream, session_id):
             self._disowned = self.session.incarnation
 
     def _see_offered(self, stream: Stream) -> None:
-        """The name on the answer to a POST that came, or failed to come, in one piece."""
+        """The name on the answer to a POST, when something of it has come, or nothing will."""
         if stream.call is not None and not stream.resumed:
-            self._disown(stream, stream.offered_session_id)
+            self._see_name(stream, stream.offered_session_id)
 
     def too_large(self, told: TooLarge) -> None:
         stream = self.current(told.stream, told.connection)

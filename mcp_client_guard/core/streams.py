@@ -42,9 +42,9 @@ class Streams(Disowning):
         stream = self.current(told.stream, told.connection)
         if stream is None:
             return
-        # What is said in one piece is looked at when it is here.
-        is_whole = stream.kind is StreamKind.CALL and not (stream.resumed or stream.legacy or told.is_events)
-        if not is_whole and self._disown(stream, told.session_id):
+        # What is said to our POST is looked at when it is here.
+        may_rule_first = stream.kind is StreamKind.CALL and not (stream.resumed or stream.legacy)
+        if not may_rule_first and self._disown(stream, told.session_id):
             return
         stream.answered = True
         stream.opened_at = told.at
@@ -80,7 +80,7 @@ class Streams(Disowning):
         for message in messages_of(told.body):
             self.calls.take(stream, message, direct=True)
         if is_ruled_first:
-            self._see_name(stream, stream.offered_session_id)
+            self._see_offered(stream)
         if stream.call.suspected:
             return
         empty = "the server accepted the request without an answer"
@@ -140,6 +140,11 @@ class Streams(Disowning):
             # The word of a legacy server, which may know the session no more: it is asked.
             stream.brought_endpoint = True
             self.calls.probe()
+        is_ruled_first = False  # else the name that our POST's answer comes under counts with its first event
+        if stream.offered_session_id not in (None, self.session.session_id):
+            is_ruled_first = self._rules_first(stream, 200, event.body)
+            if not is_ruled_first:
+                self._see_offered(stream)
         if event.name == "resumed":
             self._resumed_event(stream, event)
         elif stream.trial is not None:
@@ -148,6 +153,8 @@ class Streams(Disowning):
             self._look(stream, stream.last_look, event)
         elif not (stream.resumed and self._begin_look(stream, event)):
             self._place(stream, event)
+        if is_ruled_first:
+            self._see_offered(stream)
         self._see_end(stream, event)
         if self.upgrades and stream.kind is StreamKind.STANDALONE:
             self.consider_upgrade()

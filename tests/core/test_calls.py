@@ -122,7 +122,11 @@ def test_a_row_that_fails_when_its_session_is_lost_meanwhile_costs_that_request_
     driver.begins = False
     call, other = driver.call(), driver.request("tools/list")
     other.begin()
-    other.refuse(404) if loss == "404" else other.accept(session_id="another")
+    if loss == "404":
+        other.refuse(404)
+    else:
+        other.accept(session_id="another")
+        other.event(None)
     assert not call.is_open
     actions = call.save_failed()
     assert error_of(actions)["code"] == CODE_NOT_EXECUTED

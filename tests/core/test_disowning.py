@@ -19,11 +19,14 @@ def driver() -> Driver:
     return Driver().opened()
 
 
-def disowned(peer: Peer, drew: int) -> list[Action]:
+def disowned(peer: Peer, drew: int, *, by_event: bool = False) -> list[Action]:
     """Refused with this status, or with 200 and this code, under another session's name."""
     if drew > 0:
         return peer.refuse(drew, session_id=OTHER)
-    return peer.accept(events=False, session_id=OTHER) + peer.body(peer.error(drew))
+    actions = peer.accept(events=by_event, session_id=OTHER)
+    if by_event:
+        return actions + peer.event(None, peer.error(drew)) + peer.end()
+    return actions + peer.body(peer.error(drew))
 
 
 def posted(actions: list[Action]) -> list[str]:
@@ -34,36 +37,41 @@ def settled(actions: list[Action]) -> list[Outcome]:
     return [r.outcome for r in reports(actions, CallSettled) if r.method == "tools/call"]
 
 
+@pytest.mark.parametrize("by_event", [False, True])
 @pytest.mark.parametrize("drew", [400, 401, 409, 422, -32600])
 def test_a_refusal_that_names_another_session_is_of_a_dead_one_if_the_ping_draws_the_same(
-    driver: Driver, drew: int
+    driver: Driver, drew: int, by_event: bool
 ) -> None:
     first, second, late = driver.call("a"), driver.call("b"), driver.call("c")
-    assert posted(disowned(first, drew) + disowned(second, drew)) == ["ping"]
-    disowned(driver.sent("ping"), drew)
-    disowned(late, drew)
+    assert posted(disowned(first, drew, by_event=by_event) + disowned(second, drew, by_event=by_event)) == ["ping"]
+    disowned(driver.sent("ping"), drew, by_event=by_event)
+    disowned(late, drew, by_event=by_event)
     actions = driver.reinitialized()
     assert posted(actions).count("tools/call") == 3
     assert not {first.host_id, second.host_id, late.host_id} & {m.get("id") for m in delivered(driver.log)}
     assert len(reports(driver.log, SessionLost)) == 1
 
 
+@pytest.mark.parametrize("by_event", [False, True])
 @pytest.mark.parametrize("drew", [500, -32000, -32001])
-def test_what_a_gateway_says_of_a_running_call_too_leaves_it_in_doubt(driver: Driver, drew: int) -> None:
+def test_what_a_gateway_says_of_a_running_call_too_leaves_it_in_doubt(
+    driver: Driver, drew: int, by_event: bool
+) -> None:
     call = driver.call()
-    disowned(call, drew)
-    disowned(driver.sent("ping"), drew)
+    disowned(call, drew, by_event=by_event)
+    disowned(driver.sent("ping"), drew, by_event=by_event)
     driver.reinitialized()
     assert settled(driver.log) == [Outcome.IN_DOUBT]
     assert posted(driver.log).count("tools/call") == 1
 
 
+@pytest.mark.parametrize("by_event", [False, True])
 @pytest.mark.parametrize("drew", [400, 409, 500, -32600, -32000])
 @pytest.mark.parametrize("ping", ["answered", "cut"])
 def test_where_the_ping_does_not_draw_it_nothing_is_sent_again_and_the_session_is_lost_for_its_name(
-    driver: Driver, drew: int, ping: str
+    driver: Driver, drew: int, ping: str, by_event: bool
 ) -> None:
-    disowned(driver.call(), drew)
+    disowned(driver.call(), drew, by_event=by_event)
     assert not reports(driver.log, SessionLost)
     actions = driver.sent("ping").answer({}) if ping == "answered" else driver.sent("ping").cut()
     assert settled(actions) == [Outcome.IN_DOUBT if drew in (500, -32000) else Outcome.COMPLETED]
@@ -72,12 +80,13 @@ def test_where_the_ping_does_not_draw_it_nothing_is_sent_again_and_the_session_i
     assert posted(driver.log).count("tools/call") == 1
 
 
+@pytest.mark.parametrize("by_event", [False, True])
 @pytest.mark.parametrize("drew", [400, 409, 500, -32600, -32000])
 def test_where_the_ping_is_answered_under_another_name_too_nothing_is_sent_again_for_it(
-    driver: Driver, drew: int
+    driver: Driver, drew: int, by_event: bool
 ) -> None:
     """A gateway that writes a name of its own on every answer takes every call."""
-    disowned(driver.call(), drew)
+    disowned(driver.call(), drew, by_event=by_event)
     actions = driver.sent("ping").answer({}, session_id=OTHER)
     assert settled(actions) == [Outcome.IN_DOUBT if drew in (500, -32000) else Outcome.COMPLETED]
     assert len(reports(actions, SessionLost)) == 1
@@ -99,6 +108,14 @@ def test_a_refusal_that_has_nobody_asked_loses_the_session_all_the_same(driver: 
     actions = disowned(driver.call(), status)
     assert len(reports(actions, SessionLost)) == 1
     assert posted(actions) == ["initialize"]
+
+
+def test_whatever_else_comes_first_under_another_name_loses_the_session(driver: Driver) -> None:
+    call = driver.call()
+    assert not reports(call.accept(session_id=OTHER), SessionLost)
+    assert len(reports(call.event("e1"), SessionLost)) == 1
+    assert settled(call.event("e2", call.result())) == [Outcome.COMPLETED]
+    assert len(reports(driver.log, SessionLost)) == len(reports(driver.log, Discontinuity)) == 1
 
 
 def test_a_result_under_another_name_counts_and_the_session_is_lost(driver: Driver) -> None:

@@ -108,7 +108,9 @@ WAYS: list[tuple[SessionState, Callable[[], Driver]]] = [
 
 def another_answers(driver: Driver) -> None:
     if driver.orders:
-        driver.peer(max(driver.orders)).accept(session_id="another")
+        peer = driver.peer(max(driver.orders))
+        peer.accept(session_id="another")
+        peer.event(None)
 
 
 def all_is_well(driver: Driver) -> None:
