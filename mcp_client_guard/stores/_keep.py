@@ -10,6 +10,10 @@ ENDED_SESSIONS = 100
 SERVER_ANSWERS = 256
 """Answers to the server's requests kept of each session, until it ends."""
 
+_UNSURE_SECONDS = 3600.0
+"""How long a call that may have run is kept, however many follow it. A store does not know the `repeat_window`
+within which a repeat of it is refused; nobody sets one that is longer than this by much."""
+
 DAY = 86_400.0
 
 
@@ -18,7 +22,8 @@ class Keep:
     """What a key's owner prunes to. Only settled calls without open task, and ended sessions, ever go.
 
     `calls` holds for those that matter (they may have side effects, or the host has named them) and for the
-    others alike: no number of reads pushes out what a repeat must be known by.
+    others alike: no number of reads pushes out what a repeat must be known by. As many again are spared, of those
+    that somebody is still to be told of, or that may have run and are new.
     """
 
     calls: int
@@ -35,8 +40,8 @@ class Keep:
 
     @property
     def most(self) -> int:
-        """Calls that may be found under a key: as many that matter as others."""
-        return 2 * self.calls + self.slack
+        """Calls that may be found under a key: as many that matter as others, and as are spared."""
+        return 3 * self.calls + self.slack
 
     @property
     def slack(self) -> int:
@@ -46,3 +51,7 @@ class Keep:
     def oldest(self, now: float) -> float:
         """The time before which settled calls and ended sessions go."""
         return now - self.days * DAY
+
+    def unsure_since(self, now: float) -> float:
+        """The time from which on calls that may have run are spared."""
+        return now - _UNSURE_SECONDS

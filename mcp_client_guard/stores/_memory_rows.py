@@ -12,6 +12,7 @@ from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
     HAS_ANSWER,
     JSON,
+    NOT_KNOWN,
     STORED_ROWS,
     AnswerDrained,
     CallNamed,
@@ -93,6 +94,11 @@ class MemoryCall:
     def finished(self) -> bool:
         """Whether it may be pruned."""
         return self.outcome is not None and not self.task_open
+
+    def is_spared(self, unsure_since: float) -> bool:
+        """Whether somebody is still to be told of it, or it may have run and is new."""
+        is_unsure = self.outcome in NOT_KNOWN and (self.settled_at or 0.0) >= unsure_since
+        return self.told is not Told.CALLER or is_unsure
 
     def learn(self, record: CallSettled | AnswerDrained | TaskCreated | TaskEnded, now: float) -> None:
         match record:
@@ -268,10 +274,14 @@ class KeyRows:
         """Let go of finished calls and ended sessions beyond the limits, oldest first."""
         self.unpruned, oldest = 0, self.limits.oldest(now)
         finished = [(call_id, call) for call_id, call in self.calls.items() if call.finished]
+        unsure_since = self.limits.unsure_since(now)
+        may_be_spared = [call_id for call_id, call in reversed(finished) if call.is_spared(unsure_since)]
+        spared = set(may_be_spared[: self.limits.calls])
         for matters in (True, False):
             alike = [(call_id, call) for call_id, call in finished if call.matters is matters]
             for left, (call_id, call) in zip(range(len(alike), 0, -1), alike, strict=True):
-                if left > self.limits.calls or (call.settled_at or 0.0) < oldest:
+                is_beyond = left > self.limits.calls and call_id not in spared
+                if is_beyond or (call.settled_at or 0.0) < oldest:
                     del self.calls[call_id]
         ended = [(at, row.record.ended_at) for at, row in self.sessions.items() if row.record.ended_at]
         for position, (session_id, ended_at) in enumerate(ended):

@@ -12,6 +12,7 @@ from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard.core.model import (
     HAS_ANSWER,
     JSON,
+    NOT_KNOWN,
     STORED_ROWS,
     AnswerDrained,
     CallNamed,
@@ -43,6 +44,7 @@ from mcp_client_guard.stores._sqlite_schema import (
 )
 
 _HAS_ANSWER = ", ".join(f"'{outcome.value}'" for outcome in HAS_ANSWER)
+_NOT_KNOWN = ", ".join(f"'{outcome.value}'" for outcome in NOT_KNOWN if outcome is not None)
 _THIS_SESSION = "key = ? AND slot = ? AND incarnation = ?"
 _THIS_CALL = f"{_THIS_SESSION} AND wire_id = ?"
 # `+key` has SQLite look from the end, where the newest row of a call key mostly is, and not by the index.
@@ -256,19 +258,23 @@ def forget(db: sqlite3.Connection, owner: Owner, call_key: str) -> int:
 
 def prune(db: sqlite3.Connection, key: str, limits: Keep, now: float) -> None:
     """Let go of settled calls and ended sessions beyond the limits, oldest first. Open ones stay."""
-    oldest = limits.oldest(now)
     settled = "settled_at IS NOT NULL AND NOT task_open"
-    for table, finished, finished_at, number in (
-        ("call", f"{settled} AND (may_have_side_effects OR named)", "settled_at", limits.calls),
-        ("call", f"{settled} AND NOT (may_have_side_effects OR named)", "settled_at", limits.calls),
-        ("session", "ended_at IS NOT NULL", "ended_at", ENDED_SESSIONS),
+    spared = (
+        f"SELECT id FROM call WHERE key = :key AND {settled}"
+        f" AND (untold OR (outcome IN ({_NOT_KNOWN}) AND settled_at >= :unsure)) ORDER BY id DESC LIMIT :number"
+    )
+    for table, finished, finished_at, number, kept in (
+        ("call", f"{settled} AND (may_have_side_effects OR named)", "settled_at", limits.calls, spared),
+        ("call", f"{settled} AND NOT (may_have_side_effects OR named)", "settled_at", limits.calls, spared),
+        ("session", "ended_at IS NOT NULL", "ended_at", ENDED_SESSIONS, ""),
     ):
+        limit = {"key": key, "oldest": limits.oldest(now), "unsure": limits.unsure_since(now), "number": number}
         db.execute(
-            f"DELETE FROM {table} WHERE key = ? AND {finished}"
-            f" AND ({finished_at} < ? OR id <= (SELECT id FROM {table}"
-            f" WHERE key = ? AND {finished}"
-            " ORDER BY id DESC LIMIT 1 OFFSET ?))",
-            (key, oldest, key, number),
+            f"DELETE FROM {table} WHERE key = :key AND {finished}"
+            f" AND ({finished_at} < :oldest OR (id NOT IN ({kept}) AND id <= (SELECT id FROM {table}"
+            f" WHERE key = :key AND {finished}"
+            " ORDER BY id DESC LIMIT 1 OFFSET :number)))",
+            limit,
         )
 
 

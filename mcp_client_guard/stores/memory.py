@@ -28,7 +28,8 @@ class MemoryStore:
 
     Args:
         keep_calls: settled calls kept under each key, of those that may have side effects or are named and of the
-            others; open ones are always kept.
+            others; open ones are always kept, and as many again that came into doubt or were cancelled within the
+            last hour, or that nobody has been told of.
         keep_days: age in days after which settled calls and ended sessions go.
     """
 

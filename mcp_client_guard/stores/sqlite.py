@@ -42,8 +42,9 @@ class SQLiteStore:
     Args:
         path: of the file, whose directory exists; symbolic links are refused.
         keep_calls: settled calls kept under each key, of those that may have side effects or are named and of the
-            others; open ones are always kept. Names, and calls in doubt, are forgotten with their rows: keep more
-            than are made within `GuardPolicy.repeat_window`.
+            others; open ones are always kept, and as many again that came into doubt or were cancelled within the
+            last hour, or that nobody has been told of. Names, and doubts, are forgotten with their rows: keep more
+            than are made within a `GuardPolicy.repeat_window` of more than an hour.
         keep_days: age in days after which settled calls and ended sessions go.
 
     Raises:

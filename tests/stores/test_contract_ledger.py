@@ -21,12 +21,13 @@ from mcp_client_guard.core.model import (
     GenerationFound,
     Outcome,
     OutcomeTold,
+    Record,
     SessionEnded,
     TaskEnded,
     Told,
     digest_of,
 )
-from mcp_client_guard.stores import Claim, Store, StoredCall
+from mcp_client_guard.stores import Claim, Store, StoredCall, _keep
 from mcp_client_guard.stores._keep import SERVER_ANSWERS
 from tests.stores.conftest import MakeStore
 from tests.stores.records import TASK, moved, opened, replied, sent, settled, task
@@ -284,6 +285,40 @@ async def test_no_number_of_reads_pushes_out_what_a_repeat_must_be_known_by(make
     assert len(kept) == KEPT + 2
 
 
+async def pruned(store: Store, *records: Record) -> list[int]:
+    """The calls that are left of these and of three more, the last of which is settled and told."""
+    claim = await claimed(store)
+    await claim.write(1, records)
+    for wire_id in range(97, 100):
+        await claim.write(1, [sent(wire_id), settled(wire_id)])
+    await claim.release()
+    await (await claimed(store)).release()
+    return [row.wire_id for row in await store.calls()]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.IN_DOUBT, Outcome.CANCELLED])
+@pytest.mark.parametrize(("is_over", "kept"), [(False, [1, 99]), (True, [99])])
+async def test_no_number_of_calls_pushes_out_a_doubt_within_the_hour(
+    make_store: MakeStore, outcome: Outcome, is_over: bool, kept: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_over:
+        monkeypatch.setattr(_keep, "_UNSURE_SECONDS", -1.0)
+    assert await pruned(make_store(keep_calls=1), sent(1), settled(1, outcome)) == kept
+
+
+async def test_no_number_of_calls_pushes_out_what_somebody_is_to_be_told(make_store: MakeStore) -> None:
+    untold = CallSettled(1, 1, Outcome.RECOVERED, "replayed", ANSWER, Told.NOBODY)
+    assert await pruned(make_store(keep_calls=1), sent(1), untold) == [1, 99]
+
+
+@pytest.mark.parametrize(("keep_days", "kept"), [(30, [3, 4, 98, 99]), (1e-12, [])])
+async def test_of_doubts_as_many_again_are_kept_as_of_others_and_none_beyond_the_age(
+    make_store: MakeStore, keep_days: float, kept: list[int]
+) -> None:
+    doubts = [record for n in range(5) for record in (sent(n), settled(n, Outcome.IN_DOUBT))]
+    assert await pruned(make_store(keep_calls=2, keep_days=keep_days), *doubts) == kept
+
+
 def read(wire_id: int, *, named: bool = False) -> CallSent:
     return CallSent(1, wire_id, "tools/list", None, f"key-{wire_id}", digest_of(b"{}"), False, named)
 
@@ -376,7 +411,7 @@ async def test_a_call_with_an_open_task_is_never_let_go_of(make_store: MakeStore
     claim = await claimed(store)
     await claim.write(1, [sent(wire_id) for wire_id in range(6)])
     await claim.write(1, [task(wire_id) for wire_id in (0, 1, 2)])
-    await claim.write(1, [settled(wire_id, Outcome.IN_DOUBT) for wire_id in range(6)])
+    await claim.write(1, [settled(wire_id) for wire_id in range(6)])
     await claim.write(1, [TaskEnded(1, 1)])
     await claim.release()
     await (await claimed(store)).release()
