@@ -147,6 +147,14 @@ class Reconciling(Repeats):
         present = self.present_tools.get(call.tool or "")
         return call.listed is not None and _schema_of(present) != _schema_of(call.listed)
 
+    def _may_be_listed_yet(self, call: Call) -> bool:
+        """Whether nobody knows yet what its tool is in this session, and the list that would say so is late."""
+        is_unknown = call.listed is not None and call.tool not in self.present_tools
+        return is_unknown and any(
+            (one.own, one.method, one.incarnation) == (Own.RESTORE, "tools/list", self.session.incarnation)
+            for one in self.ledger.in_flight()
+        )
+
     def _tool_of(self, call: Call) -> JSON | None:
         """Its tool, as last heard of."""
         return self.present_tools.get(call.tool or "") or call.listed
@@ -191,6 +199,8 @@ class Reconciling(Repeats):
         unsent = stranded.by == "wire" and call.sendings > self.policy.max_attempts
         if _is_busy(stranded.refusal) and not self._may_send_to_busy(call):
             self._refuse(stranded, stranded.reason)
+        elif self._may_be_listed_yet(call):
+            return  # it stays stranded until then, within its deadline
         elif self._has_changed(call):
             self._refuse(stranded, "the schema of the tool changed, or may have, since it was called")
         elif unsent or (call.refusals >= _MOST_REFUSALS and not _is_busy(stranded.refusal)):

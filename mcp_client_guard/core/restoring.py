@@ -150,11 +150,13 @@ class Restoring(Listening):
         elif "uri" in call.params and self._is_wanted_late(call):
             self.streams.refresh_resource(call.params["uri"])  # until now the server has told nothing of it
         self._restored_one()
+        self._decide_all()  # a call may have waited for a late list
 
     def _not_restored_by(self, call: Call, refusal: Refusal | None) -> None:
         """One of the requests that restore failed: it is sent once more, unless it was refused for good."""
         in_time = self._restoring.pop(call.wire_id, None) is not None
         if not (in_time or self._is_wanted_late(call)):
+            self._decide_all()  # as above
             return
         may_pass = refusal is None or refusal.status in BUSY or refusal.status >= 500
         if may_pass and call.ticket != _AGAIN:

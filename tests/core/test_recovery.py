@@ -948,8 +948,50 @@ def test_an_answer_that_restores_too_late_upsets_nothing(driver: Driver, late: s
         actions = listing.answer({"tools": [CHARGE], "nextCursor": "more"})
     else:
         actions = listing.refuse(500) if late == "refused" else listing.cut()
-    assert not posted(actions)
+    assert methods(actions) == ["tools/call"] * (late in ("answered", "page")), "and what has waited for it"
     assert state(driver) is SessionState.LIVE
+
+
+def listed_late(driver: Driver) -> tuple[Peer, Peer]:
+    """A call that met a loss and did not run, and the list of the tools in the new session, which takes longer
+    than all is to take that restores it."""
+    driver.listed(CHARGE, LOOK)
+    call = driver.call()
+    call.refuse(404)
+    driver.reopened()
+    listing = driver.sent("tools/list")
+    actions = driver.elapse(TimerKind.RESTORE)
+    assert state(driver) is SessionState.LIVE
+    assert posted(actions) == outcomes(actions) == []
+    return call, listing
+
+
+@pytest.mark.parametrize("late", ["the same", "another", "without it", "error", "cut"])
+def test_a_call_that_did_not_run_waits_for_a_late_list_of_the_tools(driver: Driver, late: str) -> None:
+    _, listing = listed_late(driver)
+    if late == "cut":
+        actions = listing.cut()
+    elif late == "error":
+        actions = listing.answer_error(-32603)
+    else:
+        other = {**CHARGE, "inputSchema": {"type": "object", "required": ["cents"]}}
+        actions = listing.answer({"tools": {"the same": [CHARGE], "another": [other], "without it": []}[late]})
+    assert bool(posted(actions, "tools/call")) is (late == "the same")
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+
+
+def test_it_waits_no_longer_than_its_deadline_and_no_other_call_does(driver: Driver) -> None:
+    call, _ = listed_late(driver)
+    assert posted(driver.call(cents=1).actions, "tools/call")
+    assert outcomes(driver.elapse(TimerKind.DEADLINE, call.stream)) == [Outcome.NOT_EXECUTED]
+
+
+def test_what_waits_for_a_late_list_waits_for_that_of_the_next_session_if_this_one_is_lost(driver: Driver) -> None:
+    _, listing = listed_late(driver)
+    driver.call(cents=1).refuse(404)
+    driver.reopened("session-three")
+    assert not posted(listing.cut(), "tools/call")
+    assert len(posted(driver.sent("tools/list").answer({"tools": [CHARGE]}), "tools/call")) == 2
 
 
 FAILURES: list[Callable[[Peer], list[Action]]] = [
