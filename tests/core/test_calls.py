@@ -742,6 +742,13 @@ def test_a_stateless_cancel_closes_the_stream_and_sends_nothing(stateless: Drive
     assert outcomes(actions) == [Outcome.CANCELLED]
 
 
+def test_a_result_of_2026_07_28_without_a_result_type_is_complete(stateless: Driver) -> None:
+    """So the revision has it; SDK 2.3 refuses one, and its host would call again."""
+    call = stateless.request("tools/call", {"name": "charge"}, mcp_protocol_version=VERSION)
+    (told,) = delivered(call.answer({"content": []}))
+    assert told["result"] == {"content": [], "resultType": "complete"}
+
+
 def test_a_stateless_deadline_closes_the_stream_and_sends_nothing(stateless: Driver) -> None:
     call = stateless.request("tools/call", {"name": "charge"}, mcp_protocol_version=VERSION)
     actions = stateless.elapse(TimerKind.DEADLINE, call.stream)

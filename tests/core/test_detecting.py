@@ -213,6 +213,15 @@ def test_it_is_found_beside_a_suspected_session_which_is_over_then() -> None:
     assert delivered(driver.answers(driver.sent("tools/call")))[-1]["id"] == call.host_id
 
 
+def test_a_session_that_is_lost_while_a_legacy_stream_is_looked_for_is_replaced_at_once() -> None:
+    """The look goes with its session: the `initialize` that waited for it would wait until its deadline."""
+    driver = live()
+    other = driver.call("look")
+    suspected(driver)
+    actions = other.refuse(404)
+    assert [post.message["method"] for post in of(actions, Post)] == ["initialize"]
+
+
 def test_a_suspected_session_is_kept_where_there_is_no_legacy_stream_either() -> None:
     driver = live()
     call = suspected(driver)

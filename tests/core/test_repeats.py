@@ -692,6 +692,23 @@ def test_a_repeat_of_one_that_waits_for_a_busy_server_joins_it_until_it_is_on_it
 # Named.
 
 
+@pytest.mark.parametrize("by", ["Guard.consent", "_meta"])
+def test_consent_lifts_the_error_that_a_named_call_was_answered_with(one: Connection, by: str) -> None:
+    """409 may be of the moment."""
+    one.named("order-17", cents=1).refuse(409)
+    one.sent("ping").answer({})
+    assert not is_sent(one.named("order-17", cents=1))
+    if by == "_meta":
+        meta = {f"io.github.mcp-client-guard/{what}": "order-17" for what in ("call-key", "consent")}
+        again = one._call("charge", {"cents": 1}, meta)
+    else:
+        one.process.shared.consent("order-17")
+        again = one.named("order-17", cents=1)
+    assert is_sent(again)
+    again.answer({"content": []})
+    assert not is_sent(one.named("order-17", cents=1)), "a result stands"
+
+
 def test_a_named_call_in_flight_is_joined_even_on_a_healthy_stream(one: Connection) -> None:
     call = one.named("order-17", cents=1)
     again = one.named("order-17", cents=1)
