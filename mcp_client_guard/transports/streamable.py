@@ -71,8 +71,10 @@ logger = logging.getLogger("mcp_client_guard")
 _ACCEPT_ANY = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _ACCEPT_EVENTS = {"accept": "text/event-stream", "cache-control": "no-store"}
 _LINGER = 1.0
-_CLOSING_SECONDS = 0.3
+_CLOSING_SECONDS = 0.8
+"""Of the second in which a host leaves; what remains is the sockets' and the store's."""
 _LAST_NOTES_SECONDS = 0.2
+_LAST_RECORDS_SECONDS = 0.3
 _STALLED_SECONDS = 5.0
 """For which what is not a request waits for the store: what was received is the host's (L2, L6)."""
 
@@ -126,7 +128,8 @@ class StreamableHttp:
         self.feed(MessageSubmitted(message, headers, call_key, named, resumes))
 
     async def close(self) -> None:
-        """Leave, in at most a second: let the host's last words go, end the session, write what is unwritten."""
+        """Leave, in at most a second: let the host's last words go, write what is unwritten, end the session."""
+        over = anyio.current_time() + _CLOSING_SECONDS
         self.inbox.leave()
         self._tell_drained()
         try:  # asyncio's own cancellation passes through shields
@@ -136,13 +139,12 @@ class StreamableHttp:
                     await self._one_ended.wait()
         finally:
             self.feed(CloseRequested())
-            try:
-                with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
-                    for end in self._ends:
-                        await self._end_session(end)
-            finally:  # ordered, the records are on their way
-                with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+            try:  # ordered, the records are on their way
+                with anyio.move_on_after(_LAST_RECORDS_SECONDS, shield=True):
                     await self._saving.all()
+            finally:  # the last, for it may need a new connection: all the time that is left
+                for end in self._ends:
+                    await self._end_session(end, over - anyio.current_time())
 
     # Between the core and the world.
 
@@ -389,10 +391,10 @@ class StreamableHttp:
         assert self.sockets is not None
         self.feed(await self.sockets.ask(order))
 
-    async def _end_session(self, end: EndSession) -> None:
+    async def _end_session(self, end: EndSession, seconds: float | None = None) -> None:
         try:
-            headers = {**end.headers, "accept": "application/json"}
-            async with self.endpoint.request("DELETE", headers):
-                pass
+            with anyio.fail_after(seconds, shield=seconds is not None):
+                async with self.endpoint.request("DELETE", {**end.headers, "accept": "application/json"}):
+                    pass
         except Exception as error:  # closing must not fail because the server does
-            logger.debug("DELETE of the session failed: %s", type(error).__name__)
+            logger.warning("a session was left to the server, DELETE failed: %s", type(error).__name__)

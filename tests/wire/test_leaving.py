@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import httpcore
 import pytest
 import sniffio
 import trio
@@ -17,7 +18,7 @@ from mcp_client_guard import CallSettled, Guard, GuardPolicy, Outcome, SQLiteSto
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.testing import FakeServer, Handler, How, Reply, Request, ScriptedMcp, tool_result
-from mcp_client_guard.transports import streamable
+from mcp_client_guard.transports import pool, streamable
 
 from .hosts import (
     LIMIT,
@@ -540,6 +541,34 @@ async def test_closing_ends_the_session_only_where_nobody_could_resume_it(tmp_pa
     async with plainly(ScriptedMcp(), terminate_on_close=False) as (server, _):
         pass
     assert server.sent("DELETE") == []
+
+
+@pytest.mark.parametrize(("handshake", "is_sent"), [(0.4, True), (LIMIT, False)])
+async def test_over_a_slow_line_a_session_is_ended_in_time_or_its_being_left_is_told(
+    handshake: float, is_sent: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An idle connection is not used again: `DELETE` needs a new one."""
+    connect = httpcore.AnyIOBackend.connect_tcp
+
+    async def slowly(*args: Any, **options: Any) -> Any:
+        stream = await connect(*args, **options)
+        try:
+            await anyio.sleep(handshake)
+        except BaseException:
+            await anyio.aclose_forcefully(stream)  # type: ignore[arg-type]
+            raise
+        return stream
+
+    monkeypatch.setattr(pool, "IDLE_CONNECTION_SECONDS", -1.0)
+    async with FakeServer(ScriptedMcp()) as server, nothing_left(server):
+        async with plain_host(server.url) as host:
+            await host.call("charge")
+            monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", slowly)
+            left = anyio.current_time()
+        assert anyio.current_time() - left < PROMISE + 0.5
+    assert len(server.sent("DELETE")) == is_sent
+    warned = [r.getMessage() for r in caplog.records if r.name == "mcp_client_guard" and r.levelname == "WARNING"]
+    assert warned == ([] if is_sent else ["a session was left to the server, DELETE failed: TimeoutError"])
 
 
 async def test_a_server_may_still_write_while_the_host_leaves() -> None:
