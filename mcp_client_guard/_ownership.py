@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcp_client_guard")
 
-_RELEASE_SECONDS = 0.25
+_RELEASE_SECONDS = 0.1
+"""Twice, it is what the connection leaves of the second in which closing must be done."""
 _MOST_LEFT = 16
 _MOST_BLOCKS = 4096
 _UNUSED_SECONDS = 30 * 86_400.0
