@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from attrs import frozen
@@ -92,12 +93,12 @@ class CallInDoubt:
         if isinstance(value, list):
             return next((d for block in value if (d := cls._in_words(_text_of(block)))), None)
         is_json = isinstance(value, dict)
-        metas = [value.get("_meta"), value.get("metadata")] if is_json else [getattr(value, "meta", None)]
+        metas = [value.get("_meta"), value.get("metadata")] if is_json else [_part(value, "meta")]
         return next((d for m in metas if isinstance(m, dict) and (d := cls.from_json(m.get(IN_DOUBT_KEY)))), None)
 
     @classmethod
     def _in_exception(cls, error: BaseException) -> CallInDoubt | None:
-        carried = [value for value in (getattr(error, "result", None), *error.args) if not _is_exception(value)]
+        carried = [value for value in (_part(error, "result"), *error.args) if not _is_exception(value)]
         in_data = cls.from_json(_data_of(error).get(IN_DOUBT_KEY))
         return in_data or next((d for value in carried if (d := cls.find(value))), None)
 
@@ -166,14 +167,21 @@ def _below(error: BaseException, *, contexts: bool) -> Iterator[BaseException]:
             continue
         seen.add(id(error))
         yield error
-        parts = getattr(error, "exceptions", ())
+        parts = _part(error, "exceptions")
         if isinstance(parts, (tuple, list)):
             waiting.extend(filter(_is_exception, parts))
         if error.__cause__ is not None:
             waiting.append(error.__cause__)
-        is_answer = hasattr(getattr(error, "error", None), "code")
+        is_answer = _part(_part(error, "error"), "code") is not None
         if contexts and error.__context__ is not None and not (is_answer or error.__suppress_context__):
             waiting.append(error.__context__)
+
+
+def _part(value: Any, name: str) -> Any:
+    """Of an object of somebody else's, whose properties may raise."""
+    with suppress(Exception):
+        return getattr(value, name, None)
+    return None
 
 
 def _is_exception(value: Any) -> bool:
@@ -182,12 +190,12 @@ def _is_exception(value: Any) -> bool:
 
 def _data_of(error: BaseException) -> JSON:
     """Of a JSON-RPC error, which either SDK major raises as an exception."""
-    data = getattr(getattr(error, "error", None), "data", None)
+    data = _part(_part(error, "error"), "data")
     return data if isinstance(data, dict) else {}
 
 
 def _text_of(block: Any) -> Any:
-    return block.get("text") if isinstance(block, dict) else getattr(block, "text", None)
+    return block.get("text") if isinstance(block, dict) else _part(block, "text")
 
 
 def in_doubt_answer(call: Call, doubt: CallInDoubt, *, as_result: bool) -> JSON:

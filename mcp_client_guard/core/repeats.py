@@ -8,6 +8,7 @@ from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
 from .forms import why_unread
 from .ledger import Call, Joined, Own, Repeat
+from .messages import tells_of_success
 from .meta import CONSENT, meta_of
 from .model import JSON, CallNamed, CallRepeated, ConsentSpent, OutcomeTold, Told
 from .outcomes import Outcomes
@@ -75,8 +76,9 @@ class Repeats(Outcomes):
             self._join(call, named.call)
         elif named.answer is not None and goes_on_from(call.params, named.answer):
             return False
-        elif answer is not None and "error" in answer and self._spend_consent(call, named.call_key, consent):
+        elif answer is not None and not tells_of_success(answer) and self._is_consented(call, named, consent):
             self.shared.name(key, Named(key, call.digest))
+            call.stood_for = named
             return False
         elif answer is not None:
             self.shared.answered(call.digest, named.call_key)
@@ -186,6 +188,11 @@ class Repeats(Outcomes):
         self.shared.link(call.call_key, named)
         # On disk before anybody acts on it.
         self.out.append(Save((CallNamed(named.call_key, call.call_key),), durable=True))
+
+    def _is_consented(self, call: Call, named: Named, consent: str | None) -> bool:
+        """Whether what this name was answered with may be asked for anew: by the user's word, not by policy."""
+        by_policy = self.policy.resend_of(call.tool) == "always"
+        return not by_policy and self._spend_consent(call, named.call_key, consent)
 
     def _spend_consent(self, call: Call, call_key: str, consent: str | None) -> bool:
         """Returns whether the call with this key may be repeated: by policy, by the request, or by the user."""

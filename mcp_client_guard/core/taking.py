@@ -347,6 +347,7 @@ class Taking(TakeOver):
         listed = tools_of(result)
         self.tools.update(listed)
         self.present_tools.update(listed)
+        self._decide_all()  # a call may have waited for the guard's own list, which is late
 
     def _post_note(self, sent: MessageSubmitted, method: str) -> int | None:
         if self.is_lost and not self.session.is_stateless(sent.headers):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MAGIC = b"\x1f\x8b"
 """A member begins with it."""
+_PADDING = b"\0\r\n\t "
 
 
 def is_gzip(content_encoding: str) -> bool:
@@ -31,16 +32,18 @@ def _new_member() -> Any:
 class Unzipped:
     """A body, decoded as it comes; no generator, which trio would warn of where it is left.
 
-    What stands behind a member and begins no other is not the body's, as for browsers: padding, a line end.
+    What stands behind the last member is not the body's, as for browsers; between two there may be padding, or
+    line ends.
 
     Raises (iterated):
-        httpx.DecodingError: no gzip at the beginning, or a corrupt member; what came before that is given first.
+        httpx.DecodingError: no gzip at the beginning, a corrupt member, or anything else between two; what came
+            before that is given first.
     """
 
     chunks: AsyncIterator[bytes]
     _member: Any = field(factory=_new_member, init=False)
     _behind: bytes = field(default=b"", init=False)
-    """The first two bytes behind the last member, save padding, as far as they have come."""
+    """What has come behind the last member, save padding."""
     _error: httpx.DecodingError | None = field(default=None, init=False)
 
     def __aiter__(self) -> Self:
@@ -69,9 +72,12 @@ class Unzipped:
         """What of this is to be decoded: where a member has ended, another one or nothing."""
         if not self._member.eof:
             return chunk
-        behind = (self._behind + chunk).lstrip(b"\0")
-        if not behind.startswith(_MAGIC):
-            self._behind = behind[:2]
-            return b""
-        self._member, self._behind = _new_member(), b""
-        return behind
+        is_other = self._behind not in (b"", _MAGIC[:1])
+        behind = self._behind + chunk if is_other else (self._behind + chunk).lstrip(_PADDING)
+        if behind.startswith(_MAGIC):
+            self._member, self._behind = _new_member(), b""
+            return behind
+        if is_other or _MAGIC in behind:  # the body goes on behind what is no member
+            self._error = httpx.DecodingError("something stands between two members of a gzip body")
+        self._behind = behind[:2]
+        return b""

@@ -191,9 +191,9 @@ class PoolClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for idle in self._idle.values():
-            while idle:
-                await _close(idle.pop())
+        left = [connection for idle in self._idle.values() for connection in idle]
+        self._idle.clear()
+        await _close_all(left)
 
 
 def _both(own: bytes, jar: bytes) -> bytes:
@@ -212,7 +212,7 @@ async def _take(request: PooledRequest) -> httpcore.AsyncHTTP11Connection:
         connection = request.idle.pop()
         if not connection.has_expired():
             return connection
-        await _close(connection)
+        await _close_all([connection])
     return await _connect(request.core)
 
 
@@ -222,7 +222,12 @@ async def _connect(request: httpcore.Request) -> httpcore.AsyncHTTP11Connection:
     stream = await httpcore.AnyIOBackend().connect_tcp(host, origin.port, timeout)
     keep_alive(stream)
     if origin.scheme == b"https":
-        stream = await stream.start_tls(tls(), host, timeout)
+        try:
+            stream = await stream.start_tls(tls(), host, timeout)
+        except BaseException:  # httpcore closes it only where that is no cancellation
+            with anyio.CancelScope(shield=True), suppress(Exception):
+                await stream.aclose()
+            raise
     connection = httpcore.AsyncHTTP11Connection(origin, _OnePiece(stream), IDLE_CONNECTION_SECONDS)
     connection._state_lock = _NoLock()  # type: ignore[assignment]
     return connection
@@ -230,18 +235,24 @@ async def _connect(request: httpcore.Request) -> httpcore.AsyncHTTP11Connection:
 
 async def _give_back(connection: httpcore.AsyncHTTP11Connection, idle: _Connections) -> None:
     """One that a whole response has come on can have the next request; any other is closed."""
-    if connection.is_available():
+    left = [] if connection.is_available() else [connection]
+    if not left:
         idle.append(connection)
-    else:
-        await _close(connection)
     while idle and (len(idle) > _MOST_IDLE or idle[0].has_expired()):
-        await _close(idle.pop(0))
+        left.append(idle.pop(0))
+    await _close_all(left)
 
 
-async def _close(connection: httpcore.AsyncHTTP11Connection) -> None:
-    """One that nobody needs: what closing it raises is no request's."""
-    with anyio.CancelScope(shield=True), suppress(Exception):
-        await connection.aclose()
+async def _close_all(connections: _Connections) -> None:
+    """Of those that nobody needs: what closing one raises is no request's, and keeps no other open."""
+    while connections:
+        connection = connections.pop()
+        try:
+            with anyio.CancelScope(shield=True), suppress(Exception):
+                await connection.aclose()
+        except BaseException:  # asyncio's own cancellation passes through shields
+            await _close_all(connections)
+            raise
 
 
 @define(eq=False)

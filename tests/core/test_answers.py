@@ -289,3 +289,25 @@ def test_a_request_that_did_not_run_is_found_in_an_exception_with_its_cause(stat
     assert CallInDoubt.find(below) is None
     assert CallNotExecuted.find(Raised(in_doubt_answer(call_of("ping"), DOUBT, as_result=False))) is None
     assert CallNotExecuted.find(ValueError("other")) is None
+
+
+class Moody(Exception):
+    """Its properties raise, as those of a lazy object may."""
+
+    @property
+    def result(self) -> Any:
+        raise KeyError("not loaded")
+
+    @property
+    def error(self) -> Any:
+        raise ZeroDivisionError
+
+    @property
+    def meta(self) -> Any:
+        raise ValueError("lazy")
+
+
+def test_what_the_properties_of_somebody_else_s_object_raise_is_nobody_s_answer() -> None:
+    assert CallInDoubt.find(Moody()) is None
+    assert CallInDoubt.find(type("Lazy", (), {"meta": Moody.meta})()) is None
+    assert CallNotExecuted.find(Moody()) is None

@@ -966,6 +966,12 @@ def listed_late(driver: Driver) -> tuple[Peer, Peer]:
     return call, listing
 
 
+def test_the_host_s_own_list_of_the_tools_ends_that_wait_too(driver: Driver) -> None:
+    listed_late(driver)
+    actions = driver.request("tools/list").answer({"tools": [CHARGE, LOOK]})
+    assert posted(actions, "tools/call")
+
+
 @pytest.mark.parametrize("late", ["the same", "another", "without it", "error", "cut"])
 def test_a_call_that_did_not_run_waits_for_a_late_list_of_the_tools(driver: Driver, late: str) -> None:
     _, listing = listed_late(driver)

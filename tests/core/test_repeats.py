@@ -705,8 +705,27 @@ def test_consent_lifts_the_error_that_a_named_call_was_answered_with(one: Connec
         one.process.shared.consent("order-17")
         again = one.named("order-17", cents=1)
     assert is_sent(again)
-    again.answer({"content": []})
+    again.answer({"content": [], "isError": True})
+    assert not is_sent(one.named("order-17", cents=1)), "nor is that one asked for anew by itself"
+    one.process.shared.consent("order-17")
+    one.named("order-17", cents=1).answer({"content": []})
+    one.process.shared.consent("order-17")
     assert not is_sent(one.named("order-17", cents=1)), "a result stands"
+
+
+def test_consent_to_a_repeat_that_did_not_run_is_for_the_next_one_and_for_one_alone(one: Connection) -> None:
+    one.named("order-17", cents=1).answer_error(-32603)
+    one.process.shared.consent("order-17")
+    one.named("order-17", cents=1).refuse(413)
+    one.named("order-17", cents=1).answer_error(-32603)
+    assert not is_sent(one.named("order-17", cents=1))
+
+
+def test_always_is_no_consent_to_ask_anew_for_what_a_name_was_answered_with() -> None:
+    one = Process(policy=GuardPolicy(resend={"charge": "always"})).connect()
+    one.opened()
+    one.named("order-17", cents=1).answer_error(-32603)
+    assert not is_sent(one.named("order-17", cents=1))
 
 
 def test_a_named_call_in_flight_is_joined_even_on_a_healthy_stream(one: Connection) -> None:

@@ -152,7 +152,6 @@ NO_MEMBER = {
     "words": b"more",
     "half a beginning": b"\x1f",
     "almost a beginning": b"\x1f\r\x8b",
-    "gzip behind a line end": b"\r\n" + gzip.compress(b"more"),
 }
 
 
@@ -174,6 +173,37 @@ async def test_what_is_behind_a_compressed_body_is_not_read(client: Client, behi
     async with client() as mine:
         async with plainly(ScriptedMcp(call=call), http_client=mine) as (_, host):
             assert await host.call() == Answer("done")
+
+
+@pytest.mark.parametrize("between", [b"\n", b"\0\r\n"])
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_a_line_end_between_two_members_is_none_of_the_body(between: bytes, pieces: int) -> None:
+    """A server that writes one for each event may write one for each line end, too."""
+
+    async def standalone(request: Request, reply: Reply) -> None:
+        one, two = (sse_event(notification("notifications/message", level="info", data=n)) for n in "ab")
+        body = between + gzip.compress(two)
+        head = sse_head(headers={"content-encoding": "gzip"})
+        parts = [body] if pieces == 1 else [body[:1], body[1:]]
+        await reply.play(head, chunk(gzip.compress(one)), *map(chunk, parts), How.STALL)
+
+    async with plainly(ScriptedMcp(standalone=standalone)) as (_, host):
+        await host.until(lambda: len(host.heard) == 2)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_a_body_that_goes_on_behind_what_is_no_member_is_a_lost_connection(pieces: int) -> None:
+    """Else the rest of a living stream would vanish without a word."""
+
+    async def call(call: Request, reply: Reply) -> None:
+        head = sse_head(headers={"content-encoding": "gzip"})
+        progress, plain = gzip.compress(b": x\n\n"), b": ping\n\n"
+        answer = gzip.compress(sse_event(tool_result(call.rpc_id, "done")))
+        parts = [plain + answer] if pieces == 1 else [plain, answer]
+        await reply.play(head, chunk(progress), *map(chunk, parts), How.STALL)
+
+    async with plainly(ScriptedMcp(call=call)) as (_, host):
+        assert (await host.call()).doubt
 
 
 BROKEN = {
