@@ -35,9 +35,7 @@ def run(*, as_json: bool) -> Exit:
     if version is None:
         return _fail("it compares with the MCP SDK: pip install 'mcp-client-guard[mcp]'")
     try:
-        if not as_json:
-            show(_heading(version))
-        report = anyio.run(_played, version)
+        report = anyio.run(_played, version, None if as_json else _heading(version))
         show(json.dumps(report.as_json(), indent=2) if as_json else report.as_text())
     except (ServerFailed, ImportError, OSError) as error:
         return _fail(str(error))
@@ -60,7 +58,9 @@ def _heading(version: str) -> str:
     )
 
 
-async def _played(version: str) -> Report:
+async def _played(version: str, heading: str | None) -> Report:
+    if heading is not None:  # said here, where an interrupt is the event loop's: in an import it may be lost
+        show(heading)
     began = time.monotonic()
     accounts: dict[tuple[str, str], Account] = {}
     async with _server() as (urls, ledger):
