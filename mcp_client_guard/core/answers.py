@@ -36,6 +36,8 @@ _SPOKEN = re.compile(
     re.sub(r"\\{(\w+)\\}", lambda part: f"(?P<{part[1]}>{_PARTS[part[1]]})", re.escape(_SENTENCE)), re.DOTALL
 )
 _MOST_EXCEPTIONS = 1000
+_META_NAMES = ("_meta", "meta", "metadata")
+"""Google ADK dumps the SDK's model by its attributes; Strands has a name of its own."""
 
 
 @frozen
@@ -81,9 +83,9 @@ class CallInDoubt:
     def find(cls, value: Any) -> CallInDoubt | None:
         """From what the host got, or what its framework has made of that; None if it is none.
 
-        From a tool result (an object of the SDK's, or plain JSON; `metadata` where a framework has that for
-        `_meta`); from an exception, those below it, and a result that one of them carries. Frameworks that keep
-        the words alone (a text, a list of content blocks, an exception's text) are believed where these are
+        From a tool result (an object of the SDK's, or plain JSON; `meta` or `metadata` where a framework has that
+        for `_meta`); from an exception, those below it, and a result that one of them carries. Frameworks that
+        keep the words alone (a text, a list of content blocks, an exception's text) are believed where these are
         exactly ours: `session` is then `-` and `cancel_signalled` False, for the words do not say.
         """
         if isinstance(value, BaseException):
@@ -93,7 +95,7 @@ class CallInDoubt:
         if isinstance(value, list):
             return next((d for block in value if (d := cls._in_words(_text_of(block)))), None)
         is_json = isinstance(value, dict)
-        metas = [value.get("_meta"), value.get("metadata")] if is_json else [_part(value, "meta")]
+        metas = [value.get(name) for name in _META_NAMES] if is_json else [_part(value, "meta")]
         return next((d for m in metas if isinstance(m, dict) and (d := cls.from_json(m.get(IN_DOUBT_KEY)))), None)
 
     @classmethod

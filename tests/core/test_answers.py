@@ -106,6 +106,7 @@ class Carrying(Exception):
         _caused(McpError()),
         Group(),
         {"status": "error", "content": [], "metadata": {IN_DOUBT_KEY: DOUBT.as_json()}},  # Strands
+        {"isError": True, "content": [], "meta": {IN_DOUBT_KEY: DOUBT.as_json()}},  # Google ADK
         _handled(McpError()),
         Carrying(_Result()),
         ValueError({"_meta": {IN_DOUBT_KEY: DOUBT.as_json()}}),
