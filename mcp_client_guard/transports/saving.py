@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import anyio
 from attrs import define, field, frozen
 
-from mcp_client_guard._errors import StoreError
+from mcp_client_guard._errors import StoreError, StoreWriteError
 from mcp_client_guard._theirs import is_theirs
 from mcp_client_guard.core.actions import Save
 from mcp_client_guard.core.inputs import SaveFailed
@@ -28,6 +28,9 @@ from .timers import Timers
 
 _BEHIND = 0.05
 SAVE_TIMER = "save"
+STALL_TIMER = "stalled"
+STALLED_SECONDS = 5.0
+"""For which what is not a request waits for the store: what was received is the host's (L2, L6)."""
 _RETRY = 1.0
 """Seconds until what could not be written is tried again; a call that waits for the disk tries it at once."""
 _MOST_UNSAVED = 8192
@@ -69,6 +72,8 @@ class Saving:
     """Of the batches that are not being written yet: the number of the first record. In order."""
     _ended: anyio.Event | None = field(default=None, init=False)
     """Somebody waits for the next write that ends."""
+    _watched: int = field(default=0, init=False)
+    """The write that is to have ended when its time is over."""
 
     def behind(self, records: Sequence[Record]) -> None:
         """Keep these soon."""
@@ -83,6 +88,8 @@ class Saving:
         self._begun = serial = self._begun + 1
         self._under_way.add(serial)
         self._ordered[serial] = self._numbered
+        if not self._watched:
+            self._watch(serial)
         own: dict[int, Record] = {}
         for save in saves:
             (own if save.durable else self._unsaved).update(self._number(save.records))
@@ -97,6 +104,18 @@ class Saving:
     def elapsed(self) -> None:
         """The timer has run out; whoever owns it now asks for the group."""
         self._due = False
+
+    def _watch(self, serial: int) -> None:
+        self._watched = serial
+        self.timers.set(STALL_TIMER, STALLED_SECONDS)
+
+    def watched_long(self) -> None:
+        """The timer has run out. It is set once for many writes: what began meanwhile has its own next."""
+        watched, self._watched = self._watched, 0
+        if watched in self._under_way:
+            self.failed(StoreWriteError("the store does not come back from writing"))
+        elif self._under_way:
+            self._watch(min(self._under_way))
 
     async def group(self) -> None:
         """Write all that wait."""

@@ -11,7 +11,6 @@ import anyio
 from anyio.abc import TaskGroup
 from attrs import define, field
 
-from mcp_client_guard._errors import StoreWriteError
 from mcp_client_guard._theirs import is_theirs
 from mcp_client_guard.core.actions import (
     Action,
@@ -55,11 +54,11 @@ from mcp_client_guard.core.registry import MAYBE_REDELIVERED
 from mcp_client_guard.core.report import Event
 from mcp_client_guard.stores import Claim
 
-from . import http, retry
+from . import http, retry, saving
 from .answer import Answer
 from .exchange import BodyTooLarge, Exchange
 from .inbox import Inbox, Place
-from .saving import Batch, Saving
+from .saving import STALL_TIMER, Batch, Saving
 from .sse import EventReader, parse_json
 from .timers import Timers
 
@@ -75,9 +74,6 @@ _CLOSING_SECONDS = 0.8
 """Of the second in which a host leaves; what remains is the sockets' and the store's."""
 _LAST_NOTES_SECONDS = 0.2
 _LAST_RECORDS_SECONDS = 0.3
-_STALLED_SECONDS = 5.0
-"""For which what is not a request waits for the store: what was received is the host's (L2, L6)."""
-
 _PAUSED_SECONDS = 1.0
 """After which a timer is looked at again that ran out while its stream was not read."""
 _TRUTH = {"true": True, "false": False}
@@ -232,6 +228,8 @@ class StreamableHttp:
             self.feed(TimerElapsed(key, now))
         elif isinstance(key, int):
             self._check_idle(key, now)
+        elif key == STALL_TIMER:
+            self._saving.watched_long()
         else:
             self._saving.elapsed()
             self._tell_drained()
@@ -271,10 +269,9 @@ class StreamableHttp:
         written = anyio.Event()
         if others:
             self.tasks.start_soon(self._save, batch, written)
-            with anyio.move_on_after(min(_STALLED_SECONDS, self._policy.deadline_of(None))):
+            with anyio.move_on_after(min(saving.STALLED_SECONDS, self._policy.deadline_of(None))):
                 await written.wait()
             if not written.is_set():
-                self._saving.failed(StoreWriteError("the store does not come back from writing"))
                 self._carry_out(others)
                 rest = [each for each in rest if isinstance(each, Post) and each.stream in rows]
                 await written.wait()

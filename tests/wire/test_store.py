@@ -36,7 +36,7 @@ from mcp_client_guard.testing import (
     sse_head,
     tool_result,
 )
-from mcp_client_guard.transports import streamable
+from mcp_client_guard.transports import saving
 
 from .hosts import (
     LIMIT,
@@ -224,7 +224,7 @@ async def test_a_store_that_does_not_come_back_keeps_nobody_from_what_was_receiv
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The answer is a task, whose ID should be on disk first. The call is settled: it has no deadline any more."""
-    monkeypatch.setattr(streamable, "_STALLED_SECONDS", 0.01)
+    monkeypatch.setattr(saving, "STALLED_SECONDS", 0.01)
     store = Failing()
     task = {"taskId": "t", "status": "working", "ttl": 60_000}
 
@@ -237,6 +237,7 @@ async def test_a_store_that_does_not_come_back_keeps_nobody_from_what_was_receiv
     async with plainly(Streams(create), store=store) as (_, host):
         created = await host.request("tools/call", {"name": "charge", "task": {"ttl": 60_000}})
         assert created["result"] == {"task": task}
+        await host.until(lambda: host.of(StoreFailed))
         assert ["does not come back" in event.why for event in host.of(StoreFailed)] == [True]
         store.go_on.set()
     assert [c.task_id for c in await store.calls() if c.method == "tools/call"] == ["t"]
@@ -272,7 +273,7 @@ async def test_nothing_overtakes_an_answer_that_waits_for_the_disk() -> None:
 async def test_an_answer_for_the_server_goes_out_though_the_store_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streamable, "_STALLED_SECONDS", 0.01)
+    monkeypatch.setattr(saving, "STALLED_SECONDS", 0.01)
     store = Failing()
     answered = anyio.Event()
 
@@ -296,8 +297,10 @@ async def test_an_answer_for_the_server_goes_out_though_the_store_does_not_come_
         store.go_on.set()
 
 
-async def test_a_request_waits_for_its_row_however_long_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamable, "_STALLED_SECONDS", 0.0)
+async def test_a_request_waits_for_its_row_however_long_that_takes_and_that_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(saving, "STALLED_SECONDS", 0.01)
     store = Failing()
     mcp = Streams(events(answer()))
     async with plainly(mcp, store=store, policy={"call_deadline": 0.1}) as (server, host):
@@ -305,6 +308,7 @@ async def test_a_request_waits_for_its_row_however_long_that_takes(monkeypatch: 
         store.go_on = anyio.Event()
         refused = await host.request("tools/call", {"name": "charge"})
         assert refused["error"]["code"] == CODE_NOT_EXECUTED
+        assert ["does not come back" in event.why for event in host.of(StoreFailed)] == [True]
         store.go_on.set()
         await host.request("ping")
         assert server.sent("POST", "tools/call") == []
