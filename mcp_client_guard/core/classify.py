@@ -10,9 +10,9 @@
 | 401, 403, 307, 308 | no, by server | ask |
 | 413, 415 | no, by server | |
 | 429, 503 | no, by server (a proxy may say so after it ran: only safe calls are sent again) | ask at 503 |
-| 503 without `Retry-After` or a JSON-RPC error of the request's, to an unsafe call | may have run | ask |
+| 503 without `Retry-After`, to an unsafe call | may have run, also if it is gone | ask |
 | 414, 431, 404 with -32601 | answered | |
-| 400, 402, 405-407, 409-412, 417, 419, 421-426, 428, 440, 451 | answered, or by server if it is gone | ask |
+| 400, 402, 405-407, 409-412, 417, 419, 421-423, 425, 426, 428, 440, 451 | answered, or by server if gone | ask |
 | any other 4xx | answered, or may have run if it is gone or to an unsafe call | ask |
 | 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask |
 | any other 5xx | answered, or may have run if it is gone or to an unsafe call | ask |
@@ -20,7 +20,7 @@
 | any other 3xx (302 to a page to log in) | may have run | ask |
 | 200 with an error of -32600 | answered, or by server if the session is gone | ask |
 | 200 with an error of -32000 or -32001 | answered, or may have run if it is gone or to an unsafe call | ask |
-| 200 with an error of 408 | answered, or may have run to an unsafe call | |
+| 200 with an error of 408, 0, -32003 or -32004 | answered, or may have run to an unsafe call | |
 | any other answer with 200 | answered | |
 | 2xx with what is no answer: HTML, nothing, an error that is no JSON-RPC | may have run | ask |
 | written, then lost | may have run | |
@@ -35,8 +35,9 @@ are; without a session ID such words are answers, and any other 4xx shows a serv
 Whatever came for a request before (an event, progress) shows that it was taken: then nothing says that it did not
 run.
 -32000 and -32001 with 200 do not say so either: the TypeScript SDK has them for "connection closed" and "request
-timed out", which a gateway says of whatever was running when its own connection was lost. With 400 they come from
-a server that has not read the request.
+timed out", which a gateway says of whatever was running when its own connection was lost; the Go SDK has 0 for any
+error of Go's, -32003 and -32004 for a side that closes. With 400 they come from a server that has not read the
+request.
 Prose is never read; for odd servers there is `GuardPolicy.is_session_lost`.
 """
 
@@ -88,17 +89,17 @@ _GATEWAY = frozenset({502, 504, 520, 522, 524})
 _SUSPECT_CODES = frozenset({-32000, -32001, -32600, 32600})
 """JSON-RPC codes under which servers in the field report dead sessions (HAZARDS); they say other things, too."""
 _MAY_MEAN_LEGACY = frozenset({400, 404, 405})
-_SAID_OF_RUNNING = frozenset({-32000, -32001, 408})
+_SAID_OF_RUNNING = frozenset({0, -32000, -32001, -32003, -32004, 408})
 """JSON-RPC codes of the SDKs for a connection that was closed and a request that took too long: gateways say so of
 what they had running."""
 _SAYS_NOTHING = frozenset({413, 414, 415, 429, 431})
 """Said of the request alone, like 404 with -32601. Every other refusal may be the word of a server that has lost
 the session: they use them all (302 to a page to log in, 419, 428, 440)."""
 _REFUSED_UNREAD = frozenset(
-    {400, 402, 404, 405, 406, 407, 409, 410, 411, 412, 417, 419, *range(421, 427), 428, 440, 451}
+    {400, 402, 404, 405, 406, 407, 409, 410, 411, 412, 417, 419, 421, 422, 423, 425, 426, 428, 440, 451}
 )
-"""Where the session is gone, this was said of the session, before the request was looked at. 408 or 499 may be
-said of one that is running."""
+"""Where the session is gone, this was said of the session, before the request was looked at. 408, 424 (what AWS
+makes of a container that failed) or 499 may be said of one that is running."""
 
 LONGEST_RETRY_AFTER = 60.0
 """Seconds that a server may have us wait before anything is tried again."""
@@ -172,8 +173,9 @@ def rule_on(
     asks = session_sent and status not in _SAYS_NOTHING and not is_unknown
     word = SessionWord.ASK if asks else SessionWord.ALIVE
     if status in _NOT_RUN or status in BUSY:
-        is_meshes = status == 503 and unsafe and not may_retry and not is_said_of_it
-        return Ruling(Ran.MAYBE if is_meshes else Ran.NO, word)
+        is_meshes = status == 503 and unsafe and not may_retry
+        ran = Ran.MAYBE if is_meshes else Ran.NO
+        return Ruling(ran, word, ran)
     if status < 400 or is_of_gateway(status, body):
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
     # -32602 is what a tool says of its arguments, and of its own output; but not with 404.

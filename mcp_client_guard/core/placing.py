@@ -128,14 +128,18 @@ class Placing(Registry):
 
     def _take_all(self, stream: Stream, event: EventReceived, messages: tuple[JSON, ...]) -> None:
         event_id = event.event_id if stream.trail.identifies else None
+        call = stream.call
         for message in messages:
-            taken = self.calls.take(stream, message, direct=not stream.resumed, event_id=event_id)
+            # Behind the first sign of life an error of no request may be said to a notification, by a bridge.
+            is_direct = not stream.resumed and (call is None or not call.was_taken)
+            taken = self.calls.take(stream, message, direct=is_direct, event_id=event_id)
             if taken is not Taken.ORPHAN or stream.state is not StreamState.OPEN:
                 continue
             if stream.doubtful:
                 self._break(stream, "a message that belongs to no request of this session", event)
                 return
-            if stream.kind is StreamKind.CALL and self.calls.names_no_request(message):
+            if call is not None and self.calls.names_no_request(message):
+                call.said = message
                 self._soon_over(stream.number)  # a replay may hold what was said to other requests, too
 
     def _see_end(self, stream: Stream, event: EventReceived) -> None:

@@ -234,8 +234,8 @@ class NotificationLost:
 
 @frozen
 class StoreFailed:
-    """The ledger could not be written, or a write has not come back for 5 s. Requests with possible side effects are
-    refused, or wait, while it lasts."""
+    """The ledger could not be written, or a write has not come back for 5 s. Requests with possible side effects
+    are refused, or wait, while it lasts."""
 
     why: str
 

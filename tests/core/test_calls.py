@@ -412,7 +412,7 @@ def test_but_not_if_it_does_not_name_the_request(status: int, body: Any) -> None
     assert outcomes(Driver().opened(None).call().refuse(status, body)) == [Outcome.IN_DOUBT]
 
 
-@pytest.mark.parametrize("code", [-32000, -32001, 408])
+@pytest.mark.parametrize("code", [-32000, -32001, -32003, -32004, 0, 408])
 @pytest.mark.parametrize("session_id", [SESSION, None])
 def test_what_sdks_say_of_a_closed_connection_or_a_timeout_leaves_an_unsafe_call_in_doubt(
     session_id: str | None, code: int
@@ -420,7 +420,7 @@ def test_what_sdks_say_of_a_closed_connection_or_a_timeout_leaves_an_unsafe_call
     """A gateway that is built on one says it of what was running, and answers every ping itself."""
     driver = Driver().opened(session_id)
     actions = driver.call().answer_error(code)
-    if session_id is not None and code != 408:
+    if session_id is not None and code in (-32000, -32001):
         assert delivered(actions) == [], "a ping says first whether the session lives"
         actions = driver.sent("ping").answer({})
     (settled,) = [r for r in reports(actions, CallSettled) if r.tool == "charge"]

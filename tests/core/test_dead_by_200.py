@@ -224,6 +224,29 @@ def test_a_good_answer_behind_it_is_the_call_s(driver: Driver) -> None:
     assert outcomes(driver.log)[-1] is Outcome.COMPLETED
 
 
+@pytest.mark.parametrize("end", ["answered", "ended", "cut", "silent"])
+@pytest.mark.parametrize("name", [None, "server-error", "", 0])
+@pytest.mark.parametrize("sign", ["priming", "progress", "log"])
+def test_nor_is_it_the_answer_behind_a_sign_that_the_call_was_taken(
+    driver: Driver, sign: str, name: str | int | None, end: str
+) -> None:
+    """A bridge puts what its server says to a notification on whatever stream is open."""
+    call = driver.call()
+    call.accept()
+    call.event(None, {"priming": None, "progress": call.progress(1), "log": note("begun")}[sign])
+    call.event("e2", note("more"))
+    assert (
+        delivered(call.event("e3", {"jsonrpc": "2.0", "id": name, "error": {"code": -32602, "message": "no"}}))
+        == []
+    )
+    if end == "answered":
+        assert delivered(call.event("e4", call.result())) == [{**call.result(), "id": call.host_id}]
+        return
+    actions = driver.elapse(TimerKind.ANSWER) if end == "silent" else call.cut(clean=end == "ended")
+    assert in_doubt(actions)
+    assert "The server said: no" in str(delivered(actions)), "it is passed on"
+
+
 def test_on_the_standalone_stream_it_is_nobody_s() -> None:
     driver = Driver().opened(standalone=True)
     call = driver.call().stream_up("e1")

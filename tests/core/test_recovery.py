@@ -188,17 +188,25 @@ def test_a_ping_refused_alike_opens_another_session_beside_it_and_only_then_give
 
 @pytest.mark.parametrize(
     ("status", "outcome"),
-    [(400, Outcome.NOT_EXECUTED), (500, Outcome.IN_DOUBT), (502, Outcome.IN_DOUBT), (503, Outcome.NOT_EXECUTED)],
+    [(400, Outcome.NOT_EXECUTED), *((status, Outcome.IN_DOUBT) for status in (424, 500, 502, 503))],
 )
 def test_an_unsafe_call_is_sent_again_only_where_the_refusal_says_that_it_did_not_run(
     driver: Driver, status: int, outcome: Outcome
 ) -> None:
-    """5xx may come from a proxy after the tool ran, 503 too."""
+    """5xx may come from a proxy after the tool ran, 503 too; 424 from a platform whose container failed."""
     driver.call().refuse(status)
     driver.sent("ping").refuse(status)
     actions = driver.reinitialized()
     assert outcomes(driver.log) == [Outcome.COMPLETED, outcome]
     assert bool(posted(actions, "tools/call")) is (status == 400)
+
+
+def test_503_that_says_when_to_come_again_did_not_run_it_but_a_proxy_may_say_so_too(driver: Driver) -> None:
+    driver.call().refuse(503, retry_after=1.0)
+    driver.sent("ping").refuse(503)
+    actions = driver.reinitialized()
+    assert outcomes(driver.log) == [Outcome.COMPLETED, Outcome.NOT_EXECUTED]
+    assert not posted(actions, "tools/call")
 
 
 def test_where_no_other_session_can_be_opened_the_suspected_one_is_kept(driver: Driver) -> None:

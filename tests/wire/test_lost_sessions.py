@@ -240,7 +240,7 @@ async def test_a_dead_session_behind_503_is_replaced_for_whoever_may_wait(playin
             assert await host.call("look", n=n) == Answer(f"look {n}"), name
             mcp.forget()
             got = await host.call("charge", n=n)
-            assert (got.code, got.data["http_status"]) == (CODE_NOT_EXECUTED, 503), name
+            assert got.doubt is not None, name
             assert await host.call("charge", n=-n) == Answer(f"charge {-n}"), name
             assert initializes(server) == 1 + 2 * n, name
     assert mcp.ran == {"look 1": 1, "look 2": 1, "charge -1": 1, "charge -2": 1}
