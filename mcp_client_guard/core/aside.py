@@ -33,17 +33,18 @@ class Aside(Streams):
     @property
     def brought_endpoint(self) -> bool:
         """One of the streams has turned out to be a legacy one."""
-        return any(stream.brought_endpoint for stream in self._streams.values())
+        return any(stream.connection.brought_endpoint for stream in self._streams.values())
 
     def look_for_carrier(self) -> bool:
         """Ask for a legacy stream, whose place the standalone stream leaves meanwhile; but if that one lives, the
         server is no legacy one: then nothing is asked."""
         stream = self._streams.get(STANDALONE)
         if stream is not None and stream.kind is StreamKind.STANDALONE:
-            if stream.on_socket or (stream.opened_at is not None and not stream.brought_endpoint):
+            connection = stream.connection
+            if connection.on_socket or (connection.opened_at is not None and not connection.brought_endpoint):
                 return False
             self._cancel_timers(stream)
-            self.out.append(Hangup(stream.connection))
+            self.out.append(Hangup(connection.number))
             stream.move(StreamStep.CUT)
             self._aside = self._streams.pop(STANDALONE)
             self._forget_question()  # it is not there to be moved to a socket

@@ -39,7 +39,7 @@ class Question:
 
     def is_replayed_on(self, stream: Stream, event_id: str | None) -> bool:
         """Whether one that looks the same, and came on this stream in this event, is this one come again."""
-        is_here = self.stream == stream.number and (stream.resumed or self.answer is None)
+        is_here = self.stream == stream.number and (stream.connection.resumed or self.answer is None)
         if self.event_id is None or event_id is None:
             return is_here
         return self.event_id == event_id and (is_here or self.number is not None)

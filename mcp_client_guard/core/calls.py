@@ -305,7 +305,7 @@ class Calls(Choosing):
             self._own_failed(call, f"no answer in time{before}")
             return
         stream = self.streams.of(call)
-        wait = "" if stream is None else stream.wait
+        wait = "" if stream is None else stream.connection.wait
         if not self._withdraw(call):
             self.not_executed(call, "wire", "it could not be sent within call_deadline")
             return

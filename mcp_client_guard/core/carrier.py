@@ -67,7 +67,7 @@ class Carrying(Aside):
         stream = self._streams.get(STANDALONE)
         if stream is not None and stream.kind is StreamKind.CARRIER:
             self._retry_ms = stream.retry_ms
-            self.out.append(CancelTimer(_endpoint_timer(stream)))
+            self.out.append(CancelTimer(stream.timer(TimerKind.ENDPOINT)))
             self._finish(stream)
 
     def leave_session(self, opener: Stream | None = None) -> None:
@@ -83,14 +83,14 @@ class Carrying(Aside):
 
     def _abandon(self, why: str) -> None:
         """What was posted beside a carrier that is no more has no answer to come."""
-        posted = [s for s in self._streams.values() if s.legacy and s.carrier not in (0, self._carrier)]
+        posted = [s for s in self._streams.values() if s.legacy and s.connection.carrier not in (0, self._carrier)]
         for stream in filter(self._is_open, posted):
             call = stream.call
             if call is None:
                 self._note_given_up(stream, why)
             elif not call.in_flight:
                 self._finish(stream)
-            elif call.method == "tools/call" and stream.begun and not stream.accepted:
+            elif call.method == "tools/call" and stream.connection.begun and not stream.connection.accepted:
                 # If it is refused yet it did not run, and can be sent again; not every server answers at all.
                 self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.witness_timeout))
             else:
@@ -121,15 +121,15 @@ class Carrying(Aside):
         self._get_anew(stream, self._delay(stream, retry_after))
 
     def _get_anew(self, stream: Stream, delay: Delay) -> None:
-        self.out.append(CancelTimer(_endpoint_timer(stream)))
-        self.out.append(Hangup(stream.connection))
+        self.out.append(CancelTimer(stream.timer(TimerKind.ENDPOINT)))
+        self.out.append(Hangup(stream.connection.number))
         stream.move(StreamStep.CUT)
         self._get(stream, delay)
 
     def reconnect(self, at: float) -> None:
         super().reconnect(at)
         stream = self._streams.get(STANDALONE)
-        if stream is not None and stream.kind is StreamKind.CARRIER and not (stream.answered or stream.begun):
+        if stream is not None and stream.kind is StreamKind.CARRIER and not stream.connection.may_have_sent:
             # It waits for its next attempt: from now on for what the server has named alone.
             stream.attempts = self._failures = 0
             self._get_anew(stream, self._delay(stream))
@@ -184,7 +184,7 @@ class Carrying(Aside):
         if stream is not None and stream.kind is StreamKind.CARRIER:
             is_asked = self.calls.is_detecting or self.calls.is_remembered
             seconds = self.policy.witness_timeout if is_asked else _ENDPOINT_SECONDS
-            self.out.append(SetTimer(_endpoint_timer(stream), seconds))
+            self.out.append(SetTimer(stream.timer(TimerKind.ENDPOINT), seconds))
 
     def answered(self, told: Answered) -> None:
         stream = self.current(told.stream, told.connection)
@@ -195,7 +195,7 @@ class Carrying(Aside):
         elif not told.is_events:
             self._carrier_failed(stream, "it was answered without events", final=True)
         else:
-            stream.answered, stream.opened_at = True, told.at
+            stream.connection.opened(told.at)
             stream.offered_session_id = told.session_id
             self._base = told.url or ""
             if stream.state is StreamState.LOST:
@@ -217,7 +217,7 @@ class Carrying(Aside):
 
     def event(self, event: EventReceived) -> None:
         stream = self._streams.get(event.stream)
-        if stream is not None and stream.legacy and stream.connection == event.connection:
+        if stream is not None and stream.legacy and stream.connection.number == event.connection:
             if stream.kind is StreamKind.CARRIER and self._take_signal(stream, event):
                 return
             # Nothing is ever replayed on the same stream: what comes twice there was said twice.
@@ -248,8 +248,8 @@ class Carrying(Aside):
         self._endpoint = endpoint
         if not is_first:
             return
-        self._carrier = stream.connection
-        self.out.append(CancelTimer(_endpoint_timer(stream)))
+        self._carrier = stream.connection.number
+        self.out.append(CancelTimer(stream.timer(TimerKind.ENDPOINT)))
         if self.calls.is_detecting:
             self.calls.legacy_found()
         awaiting = self._still_awaiting()
@@ -279,13 +279,13 @@ class Carrying(Aside):
         why = self._too_large("an event")
         if told.answers is not None:
             own = self._streams.get(told.answers)
-            if own is not None and own.call is not None and own.carrier == told.connection:
+            if own is not None and own.call is not None and own.connection.carrier == told.connection:
                 self.calls.in_doubt(own.call, why, again=False)
                 self._finish(own)
             self.out.append(Report(UnreadableDropped(carrier.name, why)))
         elif told.is_whole:
             # It may be the answer to any of these: to be sent again is to be answered so again.
-            for stream in [s for s in self._streams.values() if s.accepted]:
+            for stream in [s for s in self._streams.values() if s.connection.accepted]:
                 assert stream.call is not None
                 if stream.call.own is None:  # the guard's own are given up with the carrier
                     self.calls.in_doubt(stream.call, why, again=False)
@@ -328,14 +328,17 @@ class Carrying(Aside):
             self.close_carrier()
             self._abandon("another session was opened")
         if not stream.legacy or self._endpoint is not None:
-            stream.carrier, stream.target = (self._carrier, self._endpoint) if stream.legacy else (0, None)
             self._is_used = self._is_used or begins_session
             super()._post_again(stream, delay)
+            if stream.legacy:
+                stream.connection.carrier = self._carrier
         else:
-            self._new_connection(stream)
-            stream.carrier = 0
+            self._new_connection(stream, stream.connection.delay)
             self._awaiting[stream.number] = stream
             self.open_carrier(delay)
+
+    def _target(self, stream: Stream) -> str | None:
+        return self._endpoint if stream.legacy else None
 
     def body(self, told: BodyReceived) -> None:
         stream = self.current(told.stream, told.connection)
@@ -353,10 +356,10 @@ class Carrying(Aside):
         assert call is not None
         if not call.in_flight:
             self._finish(stream, linger=True)
-        elif stream.carrier != self._carrier:
+        elif stream.connection.carrier != self._carrier:
             self._give_up(stream, "the stream of its session was lost")
         else:
-            stream.accepted = call.was_taken = True
+            stream.connection.accepted = call.was_taken = True
             self._ping_accepted = self._ping_accepted or call.own is Own.PING
 
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
@@ -364,9 +367,9 @@ class Carrying(Aside):
             super()._cut(stream, why, at, clean=clean, by_us=by_us)
         elif stream.kind is StreamKind.CARRIER:
             self._carrier_lost(stream, why)
-        elif stream.answered or stream.call is None or not stream.call.in_flight:
+        elif stream.connection.answered or stream.call is None or not stream.call.in_flight:
             self._taken_by_server(stream)
-        elif stream.carrier != self._carrier:
+        elif stream.connection.carrier != self._carrier:
             self._give_up(stream, f"its connection was lost, and the stream of its session ({why})")
         else:
             # Written, and nobody has said that it was not taken: its answer may come on the carrier.
@@ -391,10 +394,6 @@ class Carrying(Aside):
     def cancel(self, call: Call) -> bool:
         stream = self._streams.get(call.wire_id)
         sent = super().cancel(call)
-        if stream is not None and stream.accepted and self._is_open(stream):
+        if stream is not None and stream.connection.accepted and self._is_open(stream):
             self._finish(stream)
         return sent
-
-
-def _endpoint_timer(stream: Stream) -> Timer:
-    return Timer(TimerKind.ENDPOINT, STANDALONE, stream.connection)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
+from .actions import CancelTimer, Delay, Hangup, Report, SetTimer, TimerKind
 from .inputs import EventReceived, TooLarge
 from .ledger import Call
 from .messages import messages_of
@@ -46,7 +46,7 @@ class Closing(Trials):
 
     def _begin_look(self, stream: Stream, event: EventReceived) -> bool:
         """If this event is an answer that came on a live tail: it is held, and the log asked. Returns whether."""
-        last_event_id, call = stream.resumed_from, stream.call
+        last_event_id, call = stream.connection.resumed_from, stream.call
         if last_event_id is None or call is None or not call.in_flight or event.event_id is None:
             return False
         if last_event_id not in self.index:
@@ -56,11 +56,12 @@ class Closing(Trials):
         if not answers or not stream.may_have_tail or (stream.retry_ms or 0) > _LONGEST_WAIT_MS:
             return False
         self._cancel_timers(stream)
-        self.out.append(Hangup(stream.connection))
-        self._new_connection(stream)
-        stream.last_look = LastLook(event)
-        self.out.append(SetTimer(self._closing_timer(stream), _CLOSING_SECONDS + (stream.retry_ms or 0) / 1000))
-        self._order_get(stream, Delay(0, stream.retry_ms), last_event_id)
+        self.out.append(Hangup(stream.connection.number))
+        self._new_connection(stream, stream.connection.delay, last_event_id)
+        stream.connection.last_look = LastLook(event)
+        seconds = _CLOSING_SECONDS + (stream.retry_ms or 0) / 1000
+        self.out.append(SetTimer(stream.timer(TimerKind.CLOSING), seconds))
+        self._order_get(stream, Delay(0, stream.retry_ms))
         return True
 
     def _look(self, stream: Stream, look: LastLook, event: EventReceived) -> None:
@@ -94,9 +95,9 @@ class Closing(Trials):
 
     def _conclude(self, stream: Stream, *, complete: bool) -> None:
         """Deliver the answer that is held; what was missed before it, too, if the look was complete."""
-        look = stream.last_look
+        connection, look = stream.connection, stream.connection.last_look
         assert look is not None
-        self.out.append(CancelTimer(self._closing_timer(stream)))
+        self.out.append(CancelTimer(stream.timer(TimerKind.CLOSING)))
         left_out = look.overtaken if complete else look.overtaken + look.missed
         if left_out and all(self._may_still_come(stream, event) for event in left_out):
             self._put_off.update({str(event.event_id): self._loss(stream, _LEFT_OUT, event) for event in left_out})
@@ -107,10 +108,10 @@ class Closing(Trials):
         missed, look.missed = look.missed if complete else [], []
         for event in missed:
             # One that breaks the stream has the answer delivered by `_give_up`.
-            if stream.last_look is look:
+            if connection.last_look is look:
                 self._place(stream, event)
-        if stream.last_look is look:
-            stream.last_look = None
+        if connection.last_look is look:
+            connection.last_look = None
             self._place(stream, look.answer)
             self._see_end(stream, look.answer)
 
@@ -145,7 +146,7 @@ class Closing(Trials):
 
     def _give_up(self, stream: Stream, why: str) -> None:
         """An answer that is held is stronger than any reason to give its request up."""
-        if stream.last_look is not None:
+        if stream.connection.last_look is not None:
             self._conclude(stream, complete=False)
         else:
             super()._give_up(stream, why)
@@ -155,7 +156,7 @@ class Closing(Trials):
         stream = self.current(told.stream, told.connection)
         if stream is None or self._drops_large(stream, told):
             return
-        if stream.last_look is not None:
+        if stream.connection.last_look is not None:
             self._conclude(stream, complete=False)
             return
         why = self._too_large("an answer")
@@ -164,7 +165,7 @@ class Closing(Trials):
             self.conclude(call)
             if self.current(told.stream, told.connection) is not stream:
                 return
-            if self._misses(stream) or (stream.trial is not None and stream.trial.held):
+            if self._misses(stream) or stream.connection.holds:
                 self._report_loss(stream, why)
             elif not call.in_flight:
                 self.out.append(Report(UnreadableDropped(stream.name, why)))
@@ -180,10 +181,7 @@ class Closing(Trials):
         stream = self._streams.get(call.wire_id)
         if stream is None:
             return
-        if stream.last_look is not None:
+        if stream.connection.last_look is not None:
             self._conclude(stream, complete=False)
-        elif stream.trial is not None:
-            self._take_alone(stream, stream.trial.held)
-
-    def _closing_timer(self, stream: Stream) -> Timer:
-        return Timer(TimerKind.CLOSING, stream.number, stream.connection)
+        elif stream.connection.trial is not None:
+            self._take_alone(stream, stream.connection.trial.held)

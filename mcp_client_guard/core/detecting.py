@@ -114,7 +114,7 @@ class Detecting(Restoring):
         """Whether nothing of this `initialize` of the guard's own could leave yet: it awaits a legacy endpoint, or
         the server wants it later. Both have bounds of their own."""
         own = self.streams.of(call)
-        return call.own is Own.INITIALIZE and own is not None and not own.begun
+        return call.own is Own.INITIALIZE and own is not None and not own.connection.begun
 
     def legacy_gone(self, calls: Sequence[Call]) -> None:
         """There is no legacy stream any more where one was: the server speaks streamable HTTP by now, or is gone.

@@ -29,8 +29,7 @@ class Disowning(Upgrading):
     def _rules_first(self, stream: Stream, status: int, body: Any) -> bool:
         """Whether what is said to our POST counts before the name that it comes under: it may have the session
         asked by a ping, which shows more than that name. Not what only a server says that has a session."""
-        is_post = stream.kind is StreamKind.CALL and not stream.resumed
-        if not is_post or self.session.state is not SessionState.LIVE:
+        if not stream.is_post or self.session.state is not SessionState.LIVE:
             return False
         if status < 300:
             return any(map(is_suspect_answer, messages_of(body)))
@@ -45,7 +44,7 @@ class Disowning(Upgrading):
 
     def _see_offered(self, stream: Stream) -> None:
         """The name on the answer to a POST, when something of it has come, or nothing will."""
-        if stream.call is not None and not stream.resumed:
+        if stream.is_post:
             self._see_name(stream, stream.offered_session_id)
 
     def too_large(self, told: TooLarge) -> None:
@@ -62,7 +61,7 @@ class Disowning(Upgrading):
     def _names_another(self, stream: Stream, session_id: str | None) -> bool:
         """Whether an answer names another session than ours; an absent name says nothing."""
         initial = stream.method == "initialize"
-        if stream.stateless or (initial and not stream.resumed):
+        if stream.stateless or (initial and not stream.connection.resumed):
             return False
         if not initial and stream.incarnation != self.session.incarnation:
             return False
@@ -75,16 +74,16 @@ class Disowning(Upgrading):
             return False
         if stream.kind is StreamKind.NOTE:
             self._finish(stream)
-        elif stream.call is not None and not stream.resumed:
+        elif stream.call is not None and not stream.connection.resumed:
             # The answer to our own POST may still follow, and an answer is stronger than any grade.
             if not self.calls.is_over(stream.call):
                 self.out.append(Report(Discontinuity(stream.name, _WHY, None, None)))
                 self.calls.lose_session(_WHY)
             return False
-        elif stream.last_look is not None:
+        elif stream.connection.last_look is not None:
             self._conclude(stream, complete=False)
         else:
-            if stream.resumed:
+            if stream.connection.resumed:
                 self.out.append(Report(Resumed(stream.name, broken(_WHY))))
             self._report_loss(stream, _WHY)
         self.calls.lose_session(_WHY)  # before its request: what becomes of that is decided in the next session

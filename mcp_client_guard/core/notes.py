@@ -151,7 +151,7 @@ class Notes(Closing):
         stream.attempts += 1
         if stream.attempts > self.policy.max_attempts:
             return False
-        self.out.append(Hangup(stream.connection, linger=True))
+        self.out.append(Hangup(stream.connection.number, linger=True))
         stream.move(StreamStep.CUT)
         self._post_again(stream, self._delay(stream, at_least))
         return True

@@ -31,7 +31,8 @@ class Placing(Registry):
         if placement is not _NEXT and placement is not _UNKNOWN and not self._is_new(stream, event, placement):
             return
         # Without an ID it moves no cursor: the next resume would ask for exactly the same, and get it, for ever.
-        if not stream.progressed and (placement is _NEXT or (messages and not stream.resumed)):
+        connection = stream.connection
+        if not connection.progressed and (placement is _NEXT or (messages and connection.resumed_from is None)):
             stream.progress()
         if not messages:
             self._place_empty(stream, event, placement)
@@ -131,7 +132,7 @@ class Placing(Registry):
         call = stream.call
         for message in messages:
             # Behind the first sign of life an error of no request may be said to a notification, by a bridge.
-            is_direct = not stream.resumed and (call is None or not call.was_taken)
+            is_direct = stream.connection.resumed_from is None and (call is None or not call.was_taken)
             taken = self.calls.take(stream, message, direct=is_direct, event_id=event_id)
             if taken is not Taken.ORPHAN or stream.state is not StreamState.OPEN:
                 continue
@@ -147,9 +148,9 @@ class Placing(Registry):
 
         On trial only if it is just what was delivered, and nothing can stand between it and what was asked for.
         """
-        if not stream.is_unwanted or stream.last_look is not None:
+        if not stream.is_unwanted or stream.connection.last_look is not None:
             return
-        trial = stream.trial
+        trial = stream.connection.trial
         if trial is not None and not (trial.is_exact and stream.trail.holds(event.event_id, event.data)):
             return
         ids = (stream.number, str(stream.number))
@@ -180,11 +181,11 @@ class Placing(Registry):
         self, stream: Stream, why: str, first: EventReceived | None = None, trial: Trial | None = None
     ) -> None:
         """Never repaired in place: the loss is reported, the cursor dropped, the request reconciled."""
-        trial = trial or stream.trial
-        stream.trial = None
+        trial = trial or stream.connection.trial
+        stream.connection.trial = None
         stream.move(StreamStep.CONTRADICTED)
         self._cancel_timers(stream)
-        if stream.resumed:
+        if stream.connection.resumed:
             self.out.append(Report(Resumed(stream.name, broken(why))))
         self._report_loss(stream, why, first)
         self._forget_trail(stream)
@@ -195,7 +196,7 @@ class Placing(Registry):
         if stream.call is not None:
             self._give_up(stream, why)
             return
-        self.out.append(Hangup(stream.connection))
+        self.out.append(Hangup(stream.connection.number))
         stream.attempts += 1
         stream.move(StreamStep.CUT)
         self._get(stream, self._delay(stream))

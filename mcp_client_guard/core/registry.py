@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -19,9 +20,9 @@ from .actions import (
     Report,
     Save,
     SetTimer,
-    Timer,
     TimerKind,
 )
+from .connection import Connection
 from .inputs import EventReceived
 from .ledger import Call, Own, Repeat
 from .model import JSON, WAS_ANSWERED, CursorDropped, CursorMoved, Seen, fingerprint
@@ -89,7 +90,7 @@ class Registry:
         """This request has its answer, which came on the stream `by`: nothing more is owed on its own."""
         own = self._streams.get(wire_id)
         if own is not None and own is by:
-            self._finish(own, linger=not own.resumed)
+            self._finish(own, linger=not own.connection.resumed)
         elif own is not None:
             self._limit(own)
 
@@ -130,7 +131,7 @@ class Registry:
         self.close_standalone()
         for stream in list(self._streams.values()):
             # Also where earlier attempts to post it have failed: its state is LOST until it is answered.
-            goes_on = stream.call is None or stream.stateless or (stream.begun and not stream.resumed)
+            goes_on = stream.call is None or stream.stateless or (stream.is_post and stream.connection.begun)
             if not goes_on and stream is not opener and self._streams.get(stream.number) is stream:
                 self._give_up(stream, "its session was lost")
 
@@ -162,13 +163,13 @@ class Registry:
     def current(self, number: int, connection: int) -> Stream | None:
         """The stream, if this connection still speaks for it."""
         stream = self._streams.get(number)
-        return stream if stream is not None and stream.connection == connection else None
+        return stream if stream is not None and stream.connection.number == connection else None
 
     def deliver(self, stream: Stream | None, message: JSON, answered: Call | Repeat | None = None) -> None:
         """Hand a message to the host; `answered`: the request that it is the server's answer to."""
         answer = None if answered is None else (answered, message)
         if stream is not None:
-            stream.messages += 1
+            stream.connection.messages += 1
             stream.undrained += 1
             self._undrained.append((stream, stream.trail.newest_number, answer))
             before = stream.drained_before
@@ -230,34 +231,37 @@ class Registry:
         self._post_again(stream, delay)
 
     def _post_again(self, stream: Stream, delay: Delay) -> None:
-        self._new_connection(stream)
-        stream.delay = delay
-        where, what = (stream.number, stream.connection), (stream.message, stream.headers)
+        self._new_connection(stream, delay)
+        where, what = (stream.number, stream.connection.number), (stream.message, stream.headers)
         for_request, lasts = stream.call is not None, _lasts(stream.call)
-        self.out.append(Post(*where, *what, delay, for_request, lasts, stream.target))
+        self.out.append(Post(*where, *what, delay, for_request, lasts, self._target(stream)))
+
+    @abstractmethod
+    def _target(self, stream: Stream) -> str | None:
+        """Where it is posted, if not to the endpoint itself."""
+        ...
 
     def _get(self, stream: Stream, delay: Delay) -> None:
         """Open by GET: from the resume point if there is one, else afresh."""
         if self._end_if_too_late(stream, delay):
             return
         point = stream.trail.resume_point(exact=stream.exact)
-        self._new_connection(stream)
-        stream.delay = delay
-        stream.resumed = point is not None
         if point is None:
+            self._new_connection(stream, delay)
             self._drop_cursor(stream)
         else:
-            stream.resumed_from = point.last_event_id
-            stream.trail.expect_after(point.last_event_id)
-            stream.trial = Trial(stream.trail, point.last_event_id, point.witness, stream.after_silence)
-        self._order_get(stream, delay, point.last_event_id if point else None)
+            last_event_id, witness = point.last_event_id, point.witness
+            self._new_connection(stream, delay, last_event_id)
+            stream.trail.expect_after(last_event_id)
+            stream.connection.trial = Trial(stream.trail, last_event_id, witness, stream.after_silence)
+        self._order_get(stream, delay)
 
-    def _order_get(self, stream: Stream, delay: Delay, last_event_id: str | None) -> None:
-        headers = self._get_headers(stream)
-        if last_event_id is not None:
-            headers["last-event-id"] = last_event_id
+    def _order_get(self, stream: Stream, delay: Delay) -> None:
+        connection, headers = stream.connection, self._get_headers(stream)
+        if connection.resumed_from is not None:
+            headers["last-event-id"] = connection.resumed_from
         for_request, lasts = stream.call is not None, _lasts(stream.call)
-        self.out.append(Get(stream.number, stream.connection, headers, delay, for_request, lasts))
+        self.out.append(Get(stream.number, connection.number, headers, delay, for_request, lasts))
 
     def _get_headers(self, stream: Stream) -> dict[str, str]:
         if stream.method != "initialize":
@@ -265,20 +269,16 @@ class Registry:
         # Its stream belongs to the session it offers, of which nothing else is known yet.
         return {"mcp-session-id": stream.offered_session_id} if stream.offered_session_id else {}
 
-    def _new_connection(self, stream: Stream) -> None:
+    def _new_connection(self, stream: Stream, delay: Delay, resumed_from: str | None = None) -> None:
         self._connections += 1
-        stream.connection = self._connections
-        stream.begun = stream.answered = stream.witnessed = stream.progressed = False
-        stream.brought_endpoint = stream.limited = False
-        stream.opened_at = stream.trial = None
-        stream.messages_before = stream.messages
+        stream.connection = Connection(self._connections, delay, resumed_from)
 
     def _finish(self, stream: Stream, *, linger: bool = False) -> None:
         stream.move(StreamStep.FINISHED)
         self._streams.pop(stream.number, None)
         self._cancel_timers(stream)
         self._drop_stored(stream)
-        self.out.append(Hangup(stream.connection, linger))
+        self.out.append(Hangup(stream.connection.number, linger))
         if stream.trail.rows:
             stream.trail.shrink()
             self._finished.append(stream.trail)
@@ -298,7 +298,7 @@ class Registry:
     def _give_up(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
         self._signal_cancel(stream)
-        if self._misses(stream) or (stream.trial is not None and stream.trial.held):
+        if self._misses(stream) or stream.connection.holds:
             self._report_loss(stream, why)
         if stream.unreadable:
             self.calls.unreadable(stream.call, None, why)
@@ -315,18 +315,18 @@ class Registry:
         return answered and stream.trail.cursor is not None
 
     def _cancel_timers(self, stream: Stream) -> None:
-        if stream.resumed or stream.limited:
+        if stream.connection.resumed or stream.connection.limited:
             for kind in (TimerKind.WITNESS, TimerKind.RECHECK, TimerKind.UNWANTED):
-                self.out.append(CancelTimer(Timer(kind, stream.number, stream.connection)))
+                self.out.append(CancelTimer(stream.timer(kind)))
 
     def _limit(self, stream: Stream) -> None:
         """Nobody waits for it: its connection goes on for `max_idle` and no longer, whatever comes."""
-        if not stream.begun:
-            self._end_if_too_late(stream, stream.delay)
-        elif not stream.limited:
-            stream.limited = True
-            timer = Timer(TimerKind.UNWANTED, stream.number, stream.connection)
-            self.out.append(SetTimer(timer, self.policy.max_idle))
+        connection = stream.connection
+        if not connection.begun:
+            self._end_if_too_late(stream, connection.delay)
+        elif not connection.limited:
+            connection.limited = True
+            self.out.append(SetTimer(stream.timer(TimerKind.UNWANTED), self.policy.max_idle))
 
     def _end_if_too_late(self, stream: Stream, delay: Delay) -> bool:
         """If nobody waits for it, and the server wants it later than it may last. Returns whether."""

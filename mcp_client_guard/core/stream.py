@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
-from .actions import NO_DELAY, Delay
+from .actions import Timer, TimerKind
+from .connection import Connection
 from .ledger import Call
 from .model import JSON, Seen
 from .state import STREAM, StreamState, StreamStep, step
 from .trail import Trail
-from .trial import Trial
-
-if TYPE_CHECKING:
-    from .closing import LastLook
 
 STANDALONE = 0
 """Number of the standalone GET stream; other streams are numbered by the wire ID of what opened them."""
@@ -58,33 +54,17 @@ class Stream:
     """What was posted, kept while it may be posted again because nothing was written."""
     headers: dict[str, str] = field(factory=dict)
     state: StreamState = StreamState.OPEN
-    connection: int = 0
-    """The one connection that may speak for this stream; what comes from another is ignored."""
-    delay: Delay = NO_DELAY
-    """Before the present connection."""
+    connection: Connection = field(factory=Connection)
+    """The present one, which alone may speak for this stream."""
     retry_ms: int | None = None
-    trial: Trial | None = None
     exact: bool = False
     """Overlap was refused, or met by silence: the next resume sends the exact cursor."""
     after_silence: bool = False
-    resumed: bool = False
-    """Whether the present connection was opened by a GET with `Last-Event-ID`."""
-    on_socket: bool = False
-    """The present connection is a socket, and not an exchange of HTTP."""
-    begun: bool = False
-    """Whether any byte of the request can have left on the present connection."""
-    answered: bool = False
-    """Whether the present connection has had its status line."""
     unreadable: bool = False
     """What came on it instead of an answer could not be read, or was nothing."""
     in_vain: str = ""
     """Why what the server has asked on it will not be answered."""
-    unexpected_status: int = 0
-    """The status of a GET that was answered without events."""
-    opened_at: float | None = None
     offered_session_id: str | None = field(default=None, repr=False)
-    witnessed: bool = False
-    """The witness came on the present connection."""
     attempts: int = 0
     """Failed attempts to open, in a row, without progress."""
     barren: int = 0
@@ -98,12 +78,6 @@ class Stream:
     unwitnessed: int = 0
     """Ends of a trial with unknown events and no witness."""
     server_errors: int = 0
-    progressed: bool = False
-    """A new event ID came on this connection; or, where nothing was resumed, a message."""
-    messages: int = 0
-    messages_before: int = 0
-    """`messages` when the present connection was ordered."""
-    recheck_mark: int = 0
     rechecks: int = 0
     asked: dict[int, int] = field(factory=dict)
     """Requests of the server's that the host has not answered: the number it knows them by, and their row."""
@@ -117,31 +91,18 @@ class Stream:
     """What was last stored of its trail."""
     stored_up_to: int | None = None
     """The row up to which that is so."""
-    resumed_from: str | None = field(default=None, repr=False)
-    """The `Last-Event-ID` of the last resume."""
     primed_on: int = 0
     """The last connection on which a priming event was placed."""
-    last_look: LastLook | None = None
     drained_before: int | None = None
     """The last row that an earlier process is known to have drained."""
     doubtful: bool = False
     """Its last resume was not proven: a foreign message breaks it."""
     legacy: bool = False
     """Of a legacy session: IDs on its events are used against duplicates only, and nothing is resumed."""
-    carrier: int = 0
-    """The connection of the carrier on which the answer is to come; 0 until it is posted."""
-    target: str | None = field(default=None, repr=False)
-    """Where it is posted, in a legacy session."""
-    brought_endpoint: bool = False
-    """What came on the present connection is a legacy stream: the server may know the session no more."""
     looks: int = 0
     """Connections lost since the answer to its request came on another stream."""
     answers: int | None = None
     """A note: on which stream the server has asked for what it carries."""
-    limited: bool = False
-    """Nobody waits for it: its present connection has a time."""
-    accepted: bool = False
-    """Its POST was answered without content: the answer comes on the carrier."""
 
     @property
     def may_have_tail(self) -> bool:
@@ -149,28 +110,27 @@ class Stream:
 
         Servers that prime their streams prime again between the two; of the others it cannot be told.
         """
-        return self.resumed and self.primed_on in (0, self.connection)
+        return self.connection.resumed and self.primed_on in (0, self.connection.number)
 
     @property
     def was_sent(self) -> bool:
         """Whether any byte of its request can have left."""
-        return self.begun or self.answered or self.resumed or bool(self.trail.rows)
+        return self.connection.may_have_sent or bool(self.trail.rows)
+
+    @property
+    def is_post(self) -> bool:
+        """Whether its present connection is the POST of a request, and no resume."""
+        return self.kind is StreamKind.CALL and self.connection.resumed_from is None
 
     @property
     def is_unsent(self) -> bool:
         """Nothing of its request can have left by the present connection."""
-        return self.kind is StreamKind.CALL and not (self.resumed or self.begun or self.answered)
+        return self.kind is StreamKind.CALL and not self.connection.may_have_sent
 
     @property
     def named_session(self) -> bool:
         """Whether its request named the session it was sent under; a legacy one is named by the URL."""
         return "mcp-session-id" in self.headers or self.legacy
-
-    @property
-    def wait(self) -> str:
-        """What is said of a long wait of the server's choice, while it lasts."""
-        is_waiting = self.delay.is_long and not self.begun
-        return f": the server has its stream wait for {self.delay.floor:.0f} s" if is_waiting else ""
 
     @property
     def is_unwanted(self) -> bool:
@@ -188,6 +148,10 @@ class Stream:
             return "carrier"
         return STANDALONE_NAME if self.number == STANDALONE else str(self.number)
 
+    def timer(self, kind: TimerKind) -> Timer:
+        """One of its present connection."""
+        return Timer(kind, self.number, self.connection.number)
+
     def move(self, by: StreamStep) -> None:
         self.state = step(STREAM, self.state, by)
         if self.call is not None:
@@ -195,7 +159,7 @@ class Stream:
 
     def progress(self) -> None:
         """Something new came: the budgets are full again."""
-        self.progressed = True
+        self.connection.progressed = True
         self.attempts = self.barren = self.fruitless = self.unwitnessed = self.server_errors = 0
         self.fruitless_since = None
 

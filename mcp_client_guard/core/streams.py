@@ -16,7 +16,6 @@ from .report import Disconnected, StandaloneUnavailable, Unreachable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
 from .trial import SAYS_NOT_RESUMED, is_resume_gap
-from .upgrading import STEADY_SECONDS
 
 _PACE_MS = 10
 """A `retry:` from here on is a pace that the server has chosen; below it, or without one, the pace is ours."""
@@ -32,8 +31,8 @@ class Streams(Disowning):
     def begun(self, told: Begun) -> None:
         stream = self.current(told.stream, told.connection)
         if stream is not None:
-            stream.begun = True
-            if stream.call is not None and not stream.resumed:
+            stream.connection.begun = True
+            if stream.call is not None and stream.is_post:
                 stream.call.troubled = False  # it waits no more
             if stream.is_unwanted:
                 self._limit(stream)
@@ -43,25 +42,25 @@ class Streams(Disowning):
         if stream is None:
             return
         # What is said to our POST is looked at when it is here.
-        may_rule_first = stream.kind is StreamKind.CALL and not (stream.resumed or stream.legacy)
+        may_rule_first = stream.is_post and not stream.legacy
         if not may_rule_first and self._disown(stream, told.session_id):
             return
-        stream.answered = True
-        stream.opened_at = told.at
-        if stream.last_look is not None:
+        connection = stream.connection
+        connection.opened(told.at)
+        if connection.last_look is not None:
             if not told.is_events:
                 self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
             self._note_taken(stream)
-        elif stream.kind is StreamKind.CALL and not stream.resumed:
+        elif stream.is_post:
             stream.offered_session_id = told.session_id
             if stream.state is StreamState.LOST:
                 stream.move(StreamStep.ANSWERED)
         elif not told.is_events:
-            stream.unexpected_status = told.status
-        elif told.resumed is False and stream.resumed:
+            connection.unexpected_status = told.status
+        elif told.resumed is False and connection.resumed:
             self._gap_reported(stream, SAYS_NOT_RESUMED)
-        elif stream.resumed:
+        elif connection.resumed:
             self._begin_trial(stream, told)
         elif stream.state is StreamState.LOST:  # the standalone stream, without a cursor
             stream.move(StreamStep.ANSWERED)
@@ -69,9 +68,9 @@ class Streams(Disowning):
 
     def body(self, told: BodyReceived) -> None:
         stream = self.current(told.stream, told.connection)
-        if stream is None or stream.last_look is not None:
+        if stream is None or stream.connection.last_look is not None:
             return
-        if stream.resumed or stream.call is None:
+        if stream.connection.resumed or stream.call is None:
             self._body_of_get(stream, told)
             return
         is_ruled_first = self._rules_first(stream, 200, told.body)
@@ -92,10 +91,10 @@ class Streams(Disowning):
 
     def _body_of_get(self, stream: Stream, told: BodyReceived) -> None:
         """A GET was answered without events; but an answer that is owed is one, wherever it comes."""
-        held = EventReceived(stream.number, stream.connection, None, b"", told.body)
+        held = EventReceived(stream.number, stream.connection.number, None, b"", told.body)
         if stream.kind is StreamKind.CALL and self._take_alone(stream, [held]):
             return
-        self._refused_get(stream, stream.unexpected_status, told.body, None)
+        self._refused_get(stream, stream.connection.unexpected_status, told.body, None)
 
     def refused(self, told: Refused) -> None:
         stream = self.current(told.stream, told.connection)
@@ -104,19 +103,19 @@ class Streams(Disowning):
         is_ruled_first = self._rules_first(stream, told.status, told.body)
         if not is_ruled_first and self._disown(stream, told.session_id):
             return
-        stream.answered = True
-        if stream.last_look is not None:
+        stream.connection.answered = True
+        if stream.connection.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
             self._note_refused(stream, told)
         elif self._is_result(stream, told.body):  # who writes that has run the request
             stream.offered_session_id = told.session_id or stream.offered_session_id
             self.body(BodyReceived(told.stream, told.connection, told.body))
-        elif stream.kind is StreamKind.CALL and not stream.resumed:
+        elif stream.is_post:
             self._post_refused(stream, told)
             if is_ruled_first:
                 self._see_name(stream, told.session_id)
-        elif stream.on_socket:
+        elif stream.connection.on_socket:
             self._socket_refused(stream, told.status)
         else:
             self._refused_get(stream, told.status, told.body, told.retry_after)
@@ -129,16 +128,17 @@ class Streams(Disowning):
 
     def event(self, event: EventReceived) -> None:
         stream = self._streams.get(event.stream)
-        if stream is None or stream.connection != event.connection:
+        if stream is None or stream.connection.number != event.connection:
             return
+        connection = stream.connection
         if event.retry is not None:
             stream.retry_ms = event.retry
         if event.resets_id:
             stream.trail.forget_cursor()
             self._drop_stored(stream)
-        if event.name == "endpoint" and not stream.brought_endpoint:
+        if event.name == "endpoint" and not connection.brought_endpoint:
             # The word of a legacy server, which may know the session no more: it is asked.
-            stream.brought_endpoint = True
+            connection.brought_endpoint = True
             self.calls.probe()
         is_ruled_first = False  # else the name that our POST's answer comes under counts with its first event
         if stream.offered_session_id not in (None, self.session.session_id):
@@ -147,11 +147,11 @@ class Streams(Disowning):
                 self._see_offered(stream)
         if event.name == "resumed":
             self._resumed_event(stream, event)
-        elif stream.trial is not None:
-            self._weigh(stream, stream.trial, event)
-        elif stream.last_look is not None:
-            self._look(stream, stream.last_look, event)
-        elif not (stream.resumed and self._begin_look(stream, event)):
+        elif connection.trial is not None:
+            self._weigh(stream, connection.trial, event)
+        elif connection.last_look is not None:
+            self._look(stream, connection.last_look, event)
+        elif connection.resumed_from is None or not self._begin_look(stream, event):
             self._place(stream, event)
         if is_ruled_first:
             self._see_offered(stream)
@@ -163,12 +163,13 @@ class Streams(Disowning):
         stream = self.current(told.stream, told.connection)
         if stream is None:
             return
-        stream.begun = stream.begun or told.written
-        if stream.last_look is not None:
+        connection = stream.connection
+        connection.begun = connection.begun or told.written
+        if connection.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
             self._note_lost(stream, told.why, may_try=not (told.written or told.lasts))
-        elif stream.kind is StreamKind.CALL and not (stream.resumed or stream.answered or told.written):
+        elif stream.is_post and not (connection.answered or told.written):
             self._not_written(stream, told)
         else:
             self._see_offered(stream)
@@ -180,13 +181,13 @@ class Streams(Disowning):
             return
         if stream.kind is StreamKind.NOTE:
             self._note_lost(stream, "no answer for max_idle")
-        elif stream.last_look is not None:
+        elif stream.connection.last_look is not None:
             self._conclude(stream, complete=False)
-        elif stream.trail.cursor is not None or stream.on_socket or stream.is_unwanted:
+        elif stream.trail.cursor is not None or stream.connection.on_socket or stream.is_unwanted:
             self._without_news(stream, "no byte for max_idle", told.at)
         elif stream.stateless and stream.call is not None:
             return  # closing it would cancel it, and there is no ping: TCP keepalive alone finds a dead peer
-        elif stream.answered or stream.kind is StreamKind.CALL:
+        elif stream.connection.answered or stream.kind is StreamKind.CALL:
             self.calls.probe()
         else:
             self._without_news(stream, "no answer for max_idle", told.at)
@@ -209,16 +210,16 @@ class Streams(Disowning):
 
     def _outstayed(self, stream: Stream, at: float) -> None:
         """Bytes alone do not keep a stream that nobody waits for."""
-        stream.limited = False
-        if stream.is_unwanted and stream.last_look is None:
+        stream.connection.limited = False
+        if stream.is_unwanted and stream.connection.last_look is None:
             self._without_news(stream, "nobody has waited for it for max_idle", at)
         else:  # what came elsewhere is suspected, and may not be its answer; or its own is held
             self._limit(stream)
 
     def _without_news(self, stream: Stream, why: str, at: float) -> None:
         """As good as cut. Where nobody waits, what stands behind the witness is the end of the log."""
-        self.out.append(Hangup(stream.connection))
-        self._cut(stream, why, at, clean=stream.is_unwanted and stream.witnessed)
+        self.out.append(Hangup(stream.connection.number))
+        self._cut(stream, why, at, clean=stream.is_unwanted and stream.connection.witnessed)
 
     def answer_overdue(self, number: int) -> None:
         """An answer that could not be read was followed by no other."""
@@ -232,7 +233,7 @@ class Streams(Disowning):
         if not answered:
             return
         for stream in list(self._streams.values()):
-            if stream.server_errors >= _SERVER_ERRORS and stream.resumed:
+            if stream.server_errors >= _SERVER_ERRORS and stream.connection.resumed:
                 self._break(stream, f"{stream.server_errors} server errors to a resume while a ping is answered")
 
     # Cut, and opened again.
@@ -244,16 +245,16 @@ class Streams(Disowning):
             if self._streams.get(stream.number) is not stream or not self._may_reconnect(stream):
                 continue
             stream.attempts = stream.barren = stream.hasty = 0
-            self.out.append(Hangup(stream.connection))
+            self.out.append(Hangup(stream.connection.number))
             if stream.is_unsent:
-                self._post_again(stream, evolve(stream.delay, attempt=0))
+                self._post_again(stream, evolve(stream.connection.delay, attempt=0))
             else:
                 self._cut(stream, "reconnect() was called", at, clean=False, by_us=True)
 
     def _may_reconnect(self, stream: Stream) -> bool:
-        if stream.legacy or stream.last_look is not None or stream.state is StreamState.ON_TRIAL:
+        if stream.legacy or stream.connection.last_look is not None or stream.state is StreamState.ON_TRIAL:
             return False  # what is on trial was just resumed
-        if stream.delay.at_least and not stream.begun:
+        if stream.connection.delay.at_least and not stream.connection.begun:
             return False  # `Retry-After` is the server's own word
         if stream.is_unsent:
             return _waits(stream)
@@ -261,17 +262,17 @@ class Streams(Disowning):
             return True
         if stream.unreadable or (stream.call is not None and self.calls.is_over(stream.call)):
             return False  # once cut, it is given up; until then its answer may come
-        resumable = stream.trail.cursor is not None and (stream.answered or stream.resumed)
+        resumable = stream.trail.cursor is not None and (stream.connection.answered or stream.connection.resumed)
         return stream.kind is StreamKind.STANDALONE or (stream.kind is StreamKind.CALL and resumable)
 
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
-        cursor = stream.trail.cursor
+        connection, cursor = stream.connection, stream.trail.cursor
         self._cancel_timers(stream)
         wait = self._delay(stream).floor
         self.out.append(Report(Disconnected(stream.name, why, stream.undrained, cursor is not None, wait)))
-        trial, stream.trial = stream.trial, None
+        trial, connection.trial = connection.trial, None
         # What a socket leaves unsaid is asked of the event stream.
-        on_trial = trial is not None and stream.state is StreamState.ON_TRIAL and not stream.on_socket
+        on_trial = trial is not None and stream.state is StreamState.ON_TRIAL and not connection.on_socket
         self._socket_lost(stream, at)
         if trial is not None and on_trial and self._trial_cut(stream, trial, clean=clean):
             return
@@ -279,12 +280,12 @@ class Streams(Disowning):
             self._account(stream, at)
         stream.looks += stream.is_unwanted
         call = stream.call
-        if call is not None and clean and cursor is None and not (stream.resumed or call.was_taken):
+        if call is not None and clean and cursor is None and not (connection.resumed or call.was_taken):
             stream.unreadable = True  # whatever came of it is no answer, and it is complete
         if call is None:
             stream.move(StreamStep.CUT)
             self._get(stream, self._delay(stream))
-        elif not call.in_flight and (not self._misses(stream) or (clean and stream.witnessed)):
+        elif not call.in_flight and (not self._misses(stream) or (clean and connection.witnessed)):
             self._finish(stream)  # to its end it has brought all that the log holds of it
         elif stream.unreadable:
             self._give_up(stream, "its answer could not be read")
@@ -302,22 +303,21 @@ class Streams(Disowning):
 
     def _account(self, stream: Stream, at: float) -> None:
         """What the connection that just ended says about opening another."""
-        paced = (stream.retry_ms or 0) >= _PACE_MS
+        connection, paced = stream.connection, (stream.retry_ms or 0) >= _PACE_MS
         if stream.kind is StreamKind.STANDALONE:
             # `hasty` too, since whatever is new empties `attempts`, and a greeting on each connection is no pace.
-            lived = stream.opened_at is not None and at - stream.opened_at >= STEADY_SECONDS
-            steady = lived or (stream.progressed and paced)
+            steady = connection.has_lived(at) or (connection.progressed and paced)
             stream.attempts = stream.hasty = 0 if steady else max(stream.attempts, stream.hasty) + 1
             return
-        if paced or (stream.progressed and stream.messages != stream.messages_before):
+        if paced or (connection.progressed and connection.messages):
             stream.hasty = 0
-        elif stream.resumed:
+        elif connection.resumed:
             stream.hasty += 1
-        if not stream.answered:
+        if not connection.answered:
             stream.attempts += 1
-        elif stream.resumed and not stream.progressed:
+        elif connection.resumed and not connection.progressed:
             stream.barren += 1
-            if not stream.witnessed:
+            if not connection.witnessed:
                 stream.fruitless += 1
                 stream.fruitless_since = at if stream.fruitless_since is None else stream.fruitless_since
 
@@ -350,18 +350,19 @@ class Streams(Disowning):
 
     def _refused_get(self, stream: Stream, status: int, body: Any, retry_after: float | None) -> None:
         """A GET drew a status: the stream alone is touched, never the session or a POST."""
-        if stream.kind is StreamKind.STANDALONE and not stream.resumed and _is_final(stream, status):
+        resumed = stream.connection.resumed
+        if stream.kind is StreamKind.STANDALONE and not resumed and _is_final(stream, status):
             self.out.append(Report(StandaloneUnavailable(f"HTTP {status}")))
             self._finish(stream)
             return
-        if stream.resumed and (status == 410 or (status == 409 and is_resume_gap(body))):
+        if resumed and (status == 410 or (status == 409 and is_resume_gap(body))):
             self._gap_reported(stream, f"the server reports a gap (HTTP {status})")
             return
         if status >= 500:
             stream.server_errors += not is_of_gateway(status, body)  # whose time may have been up
-            if stream.resumed and stream.server_errors >= _SERVER_ERRORS:
+            if resumed and stream.server_errors >= _SERVER_ERRORS:
                 self.calls.probe()
-        elif stream.resumed and (status < 300 or status >= 400) and not may_pass(status):
+        elif resumed and (status < 300 or status >= 400) and not may_pass(status):
             self._resume_refused(stream, status)
             return
         elif (status >= 400 and not may_pass(status)) or (status < 300 and is_suspect_answer(body)):
@@ -374,7 +375,8 @@ class Streams(Disowning):
 
     def _resume_refused(self, stream: Stream, status: int) -> None:
         """Refused for good: once more with the exact cursor, which a server may still hold."""
-        if not stream.exact and stream.trial is not None and not stream.trial.is_exact:
+        trial = stream.connection.trial
+        if not stream.exact and trial is not None and not trial.is_exact:
             stream.exact = True
             if status == 404:
                 self.calls.probe()
@@ -389,7 +391,7 @@ def _waits(stream: Stream) -> bool:
     """Whether its next attempt is put off, and may be ordered anew."""
     # At its first attempt the row may be on its way to the disk: an order of now would not wait for that (S12).
     has_row = stream.attempts > 0 or (stream.call is not None and not stream.call.may_have_side_effects)
-    return has_row and stream.delay.attempt > 0
+    return has_row and stream.connection.delay.attempt > 0
 
 
 def _is_final(stream: Stream, status: int) -> bool:

@@ -25,23 +25,22 @@ class Trials(Placing):
     """Judges resumes (DESIGN §4)."""
 
     def _begin_trial(self, stream: Stream, told: Answered) -> None:
-        trial = stream.trial
+        trial = stream.connection.trial
         assert trial is not None
         stream.move(StreamStep.RESUMED)
         if told.resumed and trial.is_exact:
             self._judge(stream, trial, Judged(SAYS_RESUMED, fits=False), None)
             return
-        timer = Timer(TimerKind.WITNESS, stream.number, stream.connection)
-        self.out.append(SetTimer(timer, self.policy.witness_timeout))
+        self.out.append(SetTimer(stream.timer(TimerKind.WITNESS), self.policy.witness_timeout))
 
     def _resumed_event(self, stream: Stream, event: EventReceived) -> None:
-        body = event.body
-        if not isinstance(body, dict) or stream.trial is None:
+        body, trial = event.body, stream.connection.trial
+        if not isinstance(body, dict) or trial is None:
             return
         if body.get("resumed") is False:
             self._gap_reported(stream, SAYS_NOT_RESUMED)
-        elif body.get("resumed") is True and stream.trial.is_exact and not stream.trial.has_started_over:
-            self._judge(stream, stream.trial, Judged(SAYS_RESUMED, fits=False), None)
+        elif body.get("resumed") is True and trial.is_exact and not trial.has_started_over:
+            self._judge(stream, trial, Judged(SAYS_RESUMED, fits=False), None)
 
     def _gap_reported(self, stream: Stream, why: str) -> None:
         """The server itself says that events are missing.
@@ -49,7 +48,7 @@ class Trials(Placing):
         Behind the overlap alone, perhaps: a log that was trimmed so far may still hold all that follows the
         cursor, so it is asked for that, once.
         """
-        trial = stream.trial
+        trial = stream.connection.trial
         if stream.exact or trial is None or trial.is_exact or trial.held:
             self._break(stream, why)
         else:
@@ -83,10 +82,10 @@ class Trials(Placing):
             self._break(stream, evidence.why, event, trial)
             return
         connection = stream.connection
-        stream.trial = None
+        connection.trial = None
         stream.doubtful = evidence.grade is Grade.UNVERIFIED  # first, for a call on it is troubled by that
         stream.move(StreamStep.JUDGED)
-        self.out.append(CancelTimer(Timer(TimerKind.WITNESS, stream.number, stream.connection)))
+        self.out.append(CancelTimer(stream.timer(TimerKind.WITNESS)))
         self.out.append(Report(Resumed(stream.name, evidence)))
         if evidence == WITNESS_MISSING:
             # The witness is the event that a server with our log cannot but send (S4).
@@ -94,10 +93,10 @@ class Trials(Placing):
             stream.no_longer_exact()
         if evidence is PROVEN:
             self._proven(stream)
-        elif stream.kind is StreamKind.STANDALONE and not stream.on_socket:
+        elif stream.kind is StreamKind.STANDALONE and not connection.on_socket:
             forget = self._forget_trail if evidence == WITNESS_MISSING else self._drop_cursor
             forget(stream)
-            self._refresh(stream.opened_at or 0.0)
+            self._refresh(connection.opened_at or 0.0)
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
             self._settle_unverified(stream, trial, event)
             return
@@ -105,7 +104,7 @@ class Trials(Placing):
         fitting = [*trial.held, event] if event is not None and judged.fits else trial.held
         for held in fitting:
             # One that breaks the stream, or finishes it, is the last of its connection.
-            if self.current(stream.number, connection) is not stream:
+            if self.current(stream.number, connection.number) is not stream:
                 return
             self._place(stream, held)
             self._see_end(stream, held)
@@ -115,7 +114,7 @@ class Trials(Placing):
 
     def _proven(self, stream: Stream) -> None:
         stream.no_longer_exact()
-        stream.witnessed = True
+        stream.connection.witnessed = True
         stream.attempts = stream.fruitless = stream.unwitnessed = stream.server_errors = 0
         stream.fruitless_since = None
         stream.trail.replay_expected()
@@ -127,7 +126,7 @@ class Trials(Placing):
             self._give_up(stream, "its stream came back without the event that would prove it is the same")
 
     def _witness_overdue(self, stream: Stream) -> None:
-        trial = stream.trial
+        trial = stream.connection.trial
         if trial is None:
             return
         if trial.held:
@@ -174,24 +173,24 @@ class Trials(Placing):
             told = ("to be opened again", stream.undrained, stream.trail.cursor is not None, delay.floor)
             self.out.append(Report(Disconnected(stream.name, *told)))
         self._cancel_timers(stream)
-        self.out.append(Hangup(stream.connection))
+        self.out.append(Hangup(stream.connection.number))
         stream.move(StreamStep.CUT)
         self._get(stream, delay)
 
     def _arm_recheck(self, stream: Stream) -> None:
         """Servers lose what falls between replay and live tail: look again if nothing comes."""
-        if self._streams.get(stream.number) is not stream or stream.call is None or not stream.resumed:
+        if self._streams.get(stream.number) is not stream or stream.call is None or not stream.connection.resumed:
             return
-        stream.recheck_mark = stream.messages
+        stream.connection.recheck_mark = stream.connection.messages
         seconds = min(self.policy.recheck * 2**stream.rechecks, max(_RECHECK_CAP, self.policy.recheck))
         seconds = max(seconds, (stream.retry_ms or 0) / 1000)
-        self.out.append(SetTimer(Timer(TimerKind.RECHECK, stream.number, stream.connection), seconds))
+        self.out.append(SetTimer(stream.timer(TimerKind.RECHECK), seconds))
 
     def _recheck(self, stream: Stream) -> None:
         waits = stream.call is not None and stream.call.in_flight
         if stream.state is not StreamState.OPEN or stream.trail.cursor is None or not waits:
             return
-        if stream.messages != stream.recheck_mark:
+        if stream.connection.messages != stream.connection.recheck_mark:
             stream.rechecks = 0
             self._arm_recheck(stream)
             return

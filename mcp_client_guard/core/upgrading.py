@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
-from .actions import AskUpgrade, Hangup, OpenSocket, Report, SetTimer, Timer, TimerKind
+from .actions import AskUpgrade, Delay, Hangup, OpenSocket, Report, SetTimer, Timer, TimerKind
 from .event_id import IdScheme, fits_header
 from .inputs import EventReceived, UpgradeAnswered
 from .ledger import Refusal
@@ -24,8 +24,6 @@ from .stream import STANDALONE, Stream
 from .trail import ResumePoint
 from .trial import Judged, Trial, broken
 
-STEADY_SECONDS = 10.0
-"""A standalone connection that lived this long was a good one: its delay starts over."""
 _NOT_OFFERED = frozenset({404, 405, 501})
 _MOST_FAILURES = 10
 _FIRST_PAUSE = 1.0
@@ -54,7 +52,9 @@ class Upgrading(Notes):
     def consider_upgrade(self) -> None:
         """Ask for a socket if there is a live stream to move, and a way to prove that it was moved."""
         stream = self._streams.get(STANDALONE)
-        if stream is None or stream.state is not StreamState.OPEN or not stream.answered or stream.on_socket:
+        if stream is None or stream.state is not StreamState.OPEN:
+            return
+        if not stream.connection.answered or stream.connection.on_socket:
             return
         if not (self.upgrades and self._is_offered) or self._question or self._pausing:
             return
@@ -103,26 +103,26 @@ class Upgrading(Notes):
             # Its trail no longer reaches back: what the socket repeats would seem new.
             self._failed("the stream went on too fast", 0.0)
             return
-        self.out.append(Hangup(stream.connection))
+        self.out.append(Hangup(stream.connection.number))
         stream.move(StreamStep.CUT)
-        self._new_connection(stream)
-        stream.resumed = stream.on_socket = True
+        self._new_connection(stream, stream.connection.delay, point.last_event_id)
+        connection = stream.connection
+        connection.on_socket = True
         stream.trail.expect_after(point.last_event_id)
-        stream.trial = Trial(stream.trail, point.last_event_id, point.witness, must_come_first=True)
-        self.out.append(OpenSocket(stream.number, stream.connection, self.session.headers(""), ticket))
+        connection.trial = Trial(stream.trail, point.last_event_id, point.witness, must_come_first=True)
+        self.out.append(OpenSocket(stream.number, connection.number, self.session.headers(""), ticket))
         # Its handshake is bounded, too: no event stream is open meanwhile.
-        timer = Timer(TimerKind.WITNESS, stream.number, stream.connection)
-        self.out.append(SetTimer(timer, self.policy.witness_timeout))
+        self.out.append(SetTimer(stream.timer(TimerKind.WITNESS), self.policy.witness_timeout))
 
     def _judge(self, stream: Stream, trial: Trial, judged: Judged, event: EventReceived | None) -> None:
         connection = stream.connection
         super()._judge(stream, trial, judged, event)
-        if stream.on_socket and stream.connection == connection:
+        if connection.on_socket and stream.connection is connection:
             self.session.generation = Generation.WEBSOCKET
             self.out.append(Report(Upgraded(self.session.fingerprint)))
             if judged.evidence.grade is Grade.UNVERIFIED:
                 # The cursor stays: by it the scheme tells whether the next event is the next.
-                self._refresh(stream.opened_at or 0.0)
+                self._refresh(connection.opened_at or 0.0)
 
     # And back.
 
@@ -130,7 +130,7 @@ class Upgrading(Notes):
         self, stream: Stream, why: str, first: EventReceived | None = None, trial: Trial | None = None
     ) -> None:
         """A socket that does not continue our stream is contradicted by itself alone: the log is asked again."""
-        if not stream.on_socket or stream.trial is None:
+        if not stream.connection.on_socket or stream.connection.trial is None:
             super()._break(stream, why, first, trial)
             return
         self.out.append(Report(Resumed(stream.name, broken(why))))
@@ -138,8 +138,8 @@ class Upgrading(Notes):
         self._back(stream)
 
     def _witness_overdue(self, stream: Stream) -> None:
-        trial = stream.trial
-        if not stream.on_socket or trial is None:
+        trial = stream.connection.trial
+        if not stream.connection.on_socket or trial is None:
             super()._witness_overdue(stream)
         elif stream.state is not StreamState.ON_TRIAL:
             self._socket_failed(stream, "no handshake within witness_timeout")
@@ -166,14 +166,14 @@ class Upgrading(Notes):
         self._reopen(stream, self._delay(stream))
 
     def _socket_lost(self, stream: Stream, at: float) -> None:
-        if stream.on_socket and stream.opened_at is not None and at - stream.opened_at >= STEADY_SECONDS:
+        if stream.connection.on_socket and stream.connection.has_lived(at):
             self._upgrade_failures = 0
 
-    def _new_connection(self, stream: Stream) -> None:
-        if stream.on_socket:
+    def _new_connection(self, stream: Stream, delay: Delay, resumed_from: str | None = None) -> None:
+        if stream.connection.on_socket:
             self._leave_socket(stream)
             self._pause(0.0)
-        super()._new_connection(stream)
+        super()._new_connection(stream, delay, resumed_from)
 
     def _finish(self, stream: Stream, *, linger: bool = False) -> None:
         if stream.number == STANDALONE:
@@ -182,8 +182,8 @@ class Upgrading(Notes):
         super()._finish(stream, linger=linger)
 
     def _leave_socket(self, stream: Stream) -> None:
-        if stream.on_socket:
-            stream.on_socket = False
+        if stream.connection.on_socket:
+            stream.connection.on_socket = False
             self.session.generation = Generation.STREAMABLE_HTTP
 
     # Tried again, within a budget.

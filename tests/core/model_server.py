@@ -416,7 +416,7 @@ class World:
             assert driver.is_set(TimerKind.WITNESS, stream.number), "L8: a trial always ends"
         if stream.call is not None and stream.call.in_flight:
             assert driver.is_set(TimerKind.DEADLINE, stream.number) or stream.call.host_id is None, "L2"
-            assert stream.connection in driver.open, "L2: somebody works on it"
+            assert stream.connection.number in driver.open, "L2: somebody works on it"
 
     def _check_action(self, action: Action) -> None:
         match action:

@@ -324,11 +324,12 @@ class Chaos:
         streams = machine._streams._streams
         for stream in streams.values():
             assert stream.state not in (StreamState.DONE, StreamState.BROKEN), "nothing rests in these"
-            assert stream.connection in self.driver.open or stream.connection == 0
-            assert stream.limited or not (stream.begun and stream.is_unwanted), "nothing ends it"
+            connection = stream.connection
+            assert connection.number in self.driver.open or connection.number == 0
+            assert connection.limited or not (connection.begun and stream.is_unwanted), "nothing ends it"
             if isinstance(self.driver.orders[stream.number], Get) and stream.number:
                 assert self.driver.orders[stream.number].headers.get("last-event-id"), "a call's GET has a cursor"
-        known = {s.connection for s in streams.values()}
+        known = {s.connection.number for s in streams.values()}
         assert self.driver.open <= known, "a connection that nobody wants is hung up"
         opening = [s for s in streams.values() if s.call and s.call.own is Own.INITIALIZE and s.call.in_flight]
         assert len(opening) <= 1, "L5: more than one initialize"

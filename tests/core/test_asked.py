@@ -9,6 +9,7 @@ import pytest
 from mcp_client_guard.core import asked
 from mcp_client_guard.core.actions import Action, Post, Save, TimerKind
 from mcp_client_guard.core.asked import Asked
+from mcp_client_guard.core.connection import Connection
 from mcp_client_guard.core.model import JSON, CursorMoved, Outcome, ServerAnswered
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, NotificationLost
@@ -301,7 +302,7 @@ def test_two_questions_with_one_id_on_two_streams_are_both_answered_in_the_next_
 
 def test_a_record_that_does_not_say_where_it_was_asked_answers_nothing() -> None:
     """Earlier versions wrote none."""
-    book, stream = Asked(), Stream(7, StreamKind.CALL, Trail({}), resumed=True)
+    book, stream = Asked(), Stream(7, StreamKind.CALL, Trail({}), connection=Connection(1, resumed_from="e1"))
     book.restore((ServerAnswered(1, 1, asked._digest(question()), {"result": {}}),))
     assert book.seen(question(), 1, stream, None) is None
 

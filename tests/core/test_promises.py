@@ -159,12 +159,11 @@ def _row_after_post(send: Any) -> Any:
 
 def _posts_again(cut: Any) -> Any:
     def bug(self: Any, stream: Any, why: str, at: float, *, clean: bool, **rest: Any) -> None:
-        if stream.resumed or stream.trail.cursor is not None:
+        if stream.connection.resumed or stream.trail.cursor is not None:
             cut(self, stream, why, at, clean=clean, **rest)
         else:
-            self._not_written(
-                stream, ConnectionLost(stream.number, stream.connection, at, written=False, clean=clean, why=why)
-            )
+            where = (stream.number, stream.connection.number)
+            self._not_written(stream, ConnectionLost(*where, at, written=False, clean=clean, why=why))
 
     return bug
 

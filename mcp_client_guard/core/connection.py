@@ -1,0 +1,86 @@
+"""One connection that carries a stream: what is known of it ends with it, and the next one begins with nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from .actions import NO_DELAY, Delay
+
+if TYPE_CHECKING:
+    from .closing import LastLook
+    from .trial import Trial
+
+_STEADY_SECONDS = 10.0
+
+
+@define(eq=False, repr=False)
+class Connection:
+    """One HTTP exchange, or one socket; ordered, and not always opened yet."""
+
+    number: int = 0
+    """What comes from a connection of another number than the present one's is ignored. 0: none was ordered."""
+    delay: Delay = NO_DELAY
+    """Before it is opened."""
+    resumed_from: str | None = field(default=None, repr=False)
+    """The event ID after which it goes on with the stream; None where nothing is resumed."""
+    on_socket: bool = False
+    """It is a socket, and not an exchange of HTTP."""
+    trial: Trial | None = None
+    """Of what it resumes, until that is judged."""
+    last_look: LastLook | None = None
+    """It was opened for that."""
+    carrier: int = 0
+    """The connection of the carrier on which the answer is to come to what was posted; 0 until it is."""
+    begun: bool = False
+    """Whether any byte of the request can have left on it."""
+    answered: bool = False
+    """Whether it has had its status line."""
+    opened_at: float | None = None
+    """When that came."""
+    unexpected_status: int = 0
+    """Of a GET that was answered without events."""
+    accepted: bool = False
+    """Its POST was answered without content: the answer comes on the carrier."""
+    brought_endpoint: bool = False
+    """What came on it is a legacy stream: the server may know the session no more."""
+    witnessed: bool = False
+    """The witness came on it."""
+    progressed: bool = False
+    """A new event ID came on it; or, where nothing is resumed, a message."""
+    messages: int = 0
+    """Delivered from it."""
+    recheck_mark: int = 0
+    """`messages` when its log was last asked."""
+    limited: bool = False
+    """Nobody waits for what it brings: it has a time."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it goes on with what others have carried: a GET with `Last-Event-ID`, or a socket."""
+        return self.resumed_from is not None
+
+    @property
+    def holds(self) -> bool:
+        """Whether anything new has come on it that is not proven yet."""
+        return self.trial is not None and bool(self.trial.held)
+
+    @property
+    def may_have_sent(self) -> bool:
+        """Whether anything of a request can have left by it, or by those whose stream it goes on with."""
+        return self.begun or self.answered or self.resumed_from is not None
+
+    @property
+    def wait(self) -> str:
+        """What is said of a long wait of the server's choice, while it lasts."""
+        is_waiting = self.delay.is_long and not self.begun
+        return f": the server has its stream wait for {self.delay.floor:.0f} s" if is_waiting else ""
+
+    def opened(self, at: float) -> None:
+        """Its status line has come."""
+        self.answered, self.opened_at = True, at
+
+    def has_lived(self, at: float) -> bool:
+        """Whether it was a good one of those that last: the next one's delay starts over."""
+        return self.opened_at is not None and at - self.opened_at >= _STEADY_SECONDS
