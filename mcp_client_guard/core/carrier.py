@@ -105,9 +105,9 @@ class Carrying(Aside):
             if not self._still_awaiting():
                 self.look_no_more()
                 return
-        stream.attempts += 1
+        stream.budget.attempts += 1
         retry_after = (refusal and refusal.retry_after) or 0.0
-        spent = stream.attempts > self.policy.max_attempts or retry_after > LONGEST_RETRY_AFTER
+        spent = stream.budget.is_spent(self.policy.max_attempts) or retry_after > LONGEST_RETRY_AFTER
         if final or spent or not self._still_awaiting():
             self.close_carrier()
             calls = self._await_no_more(why)
@@ -117,7 +117,7 @@ class Carrying(Aside):
             for call in calls:
                 self.calls.unopened(call, f"the stream of its session could not be opened ({why})", refusal)
             return
-        self.out.append(Report(Unreachable(stream.name, why, stream.attempts)))
+        self.out.append(Report(Unreachable(stream.name, why, stream.budget.attempts)))
         self._get_anew(stream, self._delay(stream, retry_after))
 
     def _get_anew(self, stream: Stream, delay: Delay) -> None:
@@ -131,7 +131,7 @@ class Carrying(Aside):
         stream = self._streams.get(STANDALONE)
         if stream is not None and stream.kind is StreamKind.CARRIER and not stream.connection.may_have_sent:
             # It waits for its next attempt: from now on for what the server has named alone.
-            stream.attempts = self._failures = 0
+            stream.budget.attempts = self._failures = 0
             self._get_anew(stream, self._delay(stream))
 
     @property

@@ -145,11 +145,11 @@ class Notes(Closing):
         if not (again and self._posts_note_again(stream)):
             self._note_given_up(stream, why)
         elif may_try:
-            self.out.append(Report(Unreachable(stream.name, why, stream.attempts)))
+            self.out.append(Report(Unreachable(stream.name, why, stream.budget.attempts)))
 
     def _posts_note_again(self, stream: Stream, at_least: float = 0.0) -> bool:
-        stream.attempts += 1
-        if stream.attempts > self.policy.max_attempts:
+        stream.budget.attempts += 1
+        if stream.budget.is_spent(self.policy.max_attempts):
             return False
         self.out.append(Hangup(stream.connection.number, linger=True))
         stream.move(StreamStep.CUT)

@@ -197,6 +197,6 @@ class Placing(Registry):
             self._give_up(stream, why)
             return
         self.out.append(Hangup(stream.connection.number))
-        stream.attempts += 1
+        stream.budget.attempts += 1
         stream.move(StreamStep.CUT)
         self._get(stream, self._delay(stream))

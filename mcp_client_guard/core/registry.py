@@ -337,7 +337,7 @@ class Registry:
 
     def _delay(self, stream: Stream, at_least: float = 0.0) -> Delay:
         cap = _STANDALONE_CAP if stream.kind is StreamKind.STANDALONE else _CAP
-        return Delay(max(stream.attempts, stream.barren, stream.hasty), stream.retry_ms, at_least, cap)
+        return Delay(stream.budget.attempt, stream.retry_ms, at_least, cap)
 
     def _moved(self, stream: Stream) -> CursorMoved | None:
         """How far the host has come on this stream, as it is stored; None if nothing is."""

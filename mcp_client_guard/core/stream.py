@@ -7,6 +7,7 @@ from enum import Enum, auto
 from attrs import define, field, frozen
 
 from .actions import Timer, TimerKind
+from .budget import Budget
 from .connection import Connection
 from .ledger import Call
 from .model import JSON, Seen
@@ -65,20 +66,7 @@ class Stream:
     in_vain: str = ""
     """Why what the server has asked on it will not be answered."""
     offered_session_id: str | None = field(default=None, repr=False)
-    attempts: int = 0
-    """Failed attempts to open, in a row, without progress."""
-    barren: int = 0
-    """Resumes in a row that ended with nothing new: the delay grows with it."""
-    fruitless: int = 0
-    """The same, less those in which the witness came: only these use up the budget."""
-    fruitless_since: float | None = None
-    hasty: int = 0
-    """Resumes in a row that ended without a message where the server names no wait: a fresh ID alone, each time,
-    fills the budget again but must not make a storm."""
-    unwitnessed: int = 0
-    """Ends of a trial with unknown events and no witness."""
-    server_errors: int = 0
-    rechecks: int = 0
+    budget: Budget = field(factory=Budget)
     asked: dict[int, int] = field(factory=dict)
     """Requests of the server's that the host has not answered: the number it knows them by, and their row."""
     undrained: int = 0
@@ -99,8 +87,6 @@ class Stream:
     """Its last resume was not proven: a foreign message breaks it."""
     legacy: bool = False
     """Of a legacy session: IDs on its events are used against duplicates only, and nothing is resumed."""
-    looks: int = 0
-    """Connections lost since the answer to its request came on another stream."""
     answers: int | None = None
     """A note: on which stream the server has asked for what it carries."""
 
@@ -158,10 +144,9 @@ class Stream:
             self.call.troubled = self.state is not StreamState.OPEN or self.doubtful
 
     def progress(self) -> None:
-        """Something new came: the budgets are full again."""
+        """Something new came."""
         self.connection.progressed = True
-        self.attempts = self.barren = self.fruitless = self.unwitnessed = self.server_errors = 0
-        self.fruitless_since = None
+        self.budget.refill()
 
     def no_longer_exact(self) -> None:
         self.exact = self.after_silence = False

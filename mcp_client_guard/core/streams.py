@@ -19,8 +19,6 @@ from .trial import SAYS_NOT_RESUMED, is_resume_gap
 
 _PACE_MS = 10
 """A `retry:` from here on is a pace that the server has chosen; below it, or without one, the pace is ours."""
-_FRUITLESS_RESUMES = 5
-_SERVER_ERRORS = 3
 _NO_BODY_STATUSES = frozenset({405, 406, 501})
 
 
@@ -233,8 +231,9 @@ class Streams(Disowning):
         if not answered:
             return
         for stream in list(self._streams.values()):
-            if stream.server_errors >= _SERVER_ERRORS and stream.connection.resumed:
-                self._break(stream, f"{stream.server_errors} server errors to a resume while a ping is answered")
+            if stream.budget.is_refused_by_errors and stream.connection.resumed:
+                errors = stream.budget.server_errors
+                self._break(stream, f"{errors} server errors to a resume while a ping is answered")
 
     # Cut, and opened again.
 
@@ -244,7 +243,7 @@ class Streams(Disowning):
         for stream in list(self._streams.values()):
             if self._streams.get(stream.number) is not stream or not self._may_reconnect(stream):
                 continue
-            stream.attempts = stream.barren = stream.hasty = 0
+            stream.budget.reconnect()
             self.out.append(Hangup(stream.connection.number))
             if stream.is_unsent:
                 self._post_again(stream, evolve(stream.connection.delay, attempt=0))
@@ -277,8 +276,10 @@ class Streams(Disowning):
         if trial is not None and on_trial and self._trial_cut(stream, trial, clean=clean):
             return
         if not by_us:  # else it says nothing of the server
-            self._account(stream, at)
-        stream.looks += stream.is_unwanted
+            lasts, paced = stream.kind is StreamKind.STANDALONE, (stream.retry_ms or 0) >= _PACE_MS
+            account = stream.budget.account_lasting if lasts else stream.budget.account
+            account(connection, at, paced=paced)
+        stream.budget.looks += stream.is_unwanted
         call = stream.call
         if call is not None and clean and cursor is None and not (connection.resumed or call.was_taken):
             stream.unreadable = True  # whatever came of it is no answer, and it is complete
@@ -293,58 +294,32 @@ class Streams(Disowning):
             self._give_up(stream, f"its connection was lost, and its session is gone ({why})")
         elif cursor is None:
             self._give_up(stream, f"its connection was lost and cannot be resumed ({why})")
-        elif max(stream.attempts, stream.looks) > self.policy.max_attempts:
+        elif stream.budget.is_spent(self.policy.max_attempts):
             self._give_up(stream, f"its stream could not be opened again ({why})")
-        elif not by_us and self._is_fruitless(stream, at):
+        elif not by_us and stream.budget.is_fruitless(at, self.policy.settle_after):
             self._give_up(stream, "resumes of its stream bring nothing new")
         else:
             stream.move(StreamStep.CUT)
             self._get(stream, self._delay(stream))
 
-    def _account(self, stream: Stream, at: float) -> None:
-        """What the connection that just ended says about opening another."""
-        connection, paced = stream.connection, (stream.retry_ms or 0) >= _PACE_MS
-        if stream.kind is StreamKind.STANDALONE:
-            # `hasty` too, since whatever is new empties `attempts`, and a greeting on each connection is no pace.
-            steady = connection.has_lived(at) or (connection.progressed and paced)
-            stream.attempts = stream.hasty = 0 if steady else max(stream.attempts, stream.hasty) + 1
-            return
-        if paced or (connection.progressed and connection.messages):
-            stream.hasty = 0
-        elif connection.resumed:
-            stream.hasty += 1
-        if not connection.answered:
-            stream.attempts += 1
-        elif connection.resumed and not connection.progressed:
-            stream.barren += 1
-            if not connection.witnessed:
-                stream.fruitless += 1
-                stream.fruitless_since = at if stream.fruitless_since is None else stream.fruitless_since
-
-    def _is_fruitless(self, stream: Stream, at: float) -> bool:
-        since = stream.fruitless_since
-        return (
-            stream.fruitless >= _FRUITLESS_RESUMES and since is not None and at - since >= self.policy.settle_after
-        )
-
     def _not_written(self, stream: Stream, told: ConnectionLost) -> None:
         """Nothing of this request has left, or stands: it is safe to try again, if that is of any use."""
         call = stream.call
         assert call is not None
-        stream.attempts += 1
+        stream.budget.attempts += 1
         if not call.in_flight:
             self._finish(stream)
         elif self.calls.is_over(call):
             self.calls.unsent(call, f"its session is gone ({told.why})")
             self._finish(stream)
-        elif told.lasts or stream.attempts > self.policy.max_attempts:
+        elif told.lasts or stream.budget.is_spent(self.policy.max_attempts):
             if told.refused is None:
                 self.calls.not_executed(call, "wire", told.why)
             else:
                 self.calls.not_executed(call, "server", f"HTTP {told.refused}, then {told.why}", told.refused)
             self._finish(stream)
         else:
-            self.out.append(Report(Unreachable(stream.name, told.why, stream.attempts)))
+            self.out.append(Report(Unreachable(stream.name, told.why, stream.budget.attempts)))
             stream.move(StreamStep.CUT)
             self._post_again(stream, self._delay(stream))
 
@@ -359,16 +334,16 @@ class Streams(Disowning):
             self._gap_reported(stream, f"the server reports a gap (HTTP {status})")
             return
         if status >= 500:
-            stream.server_errors += not is_of_gateway(status, body)  # whose time may have been up
-            if resumed and stream.server_errors >= _SERVER_ERRORS:
+            stream.budget.server_errors += not is_of_gateway(status, body)  # whose time may have been up
+            if resumed and stream.budget.is_refused_by_errors:
                 self.calls.probe()
         elif resumed and (status < 300 or status >= 400) and not may_pass(status):
             self._resume_refused(stream, status)
             return
         elif (status >= 400 and not may_pass(status)) or (status < 300 and is_suspect_answer(body)):
             self.calls.probe(Refusal(status, body))  # of the standalone stream, which was open before
-        stream.attempts += 1
-        if stream.call is not None and stream.attempts > self.policy.max_attempts:
+        stream.budget.attempts += 1
+        if stream.call is not None and stream.budget.is_spent(self.policy.max_attempts):
             self._give_up(stream, f"its stream could not be resumed (HTTP {status})")
             return
         self._reopen(stream, self._delay(stream, retry_after or 0.0))
@@ -390,7 +365,7 @@ class Streams(Disowning):
 def _waits(stream: Stream) -> bool:
     """Whether its next attempt is put off, and may be ordered anew."""
     # At its first attempt the row may be on its way to the disk: an order of now would not wait for that (S12).
-    has_row = stream.attempts > 0 or (stream.call is not None and not stream.call.may_have_side_effects)
+    has_row = stream.budget.attempts > 0 or (stream.call is not None and not stream.call.may_have_side_effects)
     return has_row and stream.connection.delay.attempt > 0
 
 

@@ -16,7 +16,6 @@ from .trial import PROVEN, SAYS_NOT_RESUMED, SAYS_RESUMED, STARTED_OVER, WITNESS
 
 _RECHECK_CAP = 60.0
 _REFRESH_EVERY = 60.0
-_UNWITNESSED_ENDS = 4
 _LISTS = ("tools", "prompts", "resources")
 
 
@@ -115,8 +114,7 @@ class Trials(Placing):
     def _proven(self, stream: Stream) -> None:
         stream.no_longer_exact()
         stream.connection.witnessed = True
-        stream.attempts = stream.fruitless = stream.unwitnessed = stream.server_errors = 0
-        stream.fruitless_since = None
+        stream.budget.refill_by_witness()
         stream.trail.replay_expected()
 
     def _settle_unverified(self, stream: Stream, trial: Trial, event: EventReceived | None) -> None:
@@ -140,8 +138,7 @@ class Trials(Placing):
     def _trial_cut(self, stream: Stream, trial: Trial, *, clean: bool) -> bool:
         """The connection ended before the trial did. Returns whether that ended the stream, too."""
         if trial.held:
-            stream.unwitnessed += _UNWITNESSED_ENDS if clean else 1
-            if stream.unwitnessed >= _UNWITNESSED_ENDS or self._holds_answer(stream, trial):
+            if stream.budget.count_unwitnessed(clean=clean) or self._holds_answer(stream, trial):
                 self._break(stream, trial.doubt, trial.held[0], trial)
                 return True
             self._take_owed(stream, trial.held)
@@ -182,7 +179,7 @@ class Trials(Placing):
         if self._streams.get(stream.number) is not stream or stream.call is None or not stream.connection.resumed:
             return
         stream.connection.recheck_mark = stream.connection.messages
-        seconds = min(self.policy.recheck * 2**stream.rechecks, max(_RECHECK_CAP, self.policy.recheck))
+        seconds = min(self.policy.recheck * 2**stream.budget.rechecks, max(_RECHECK_CAP, self.policy.recheck))
         seconds = max(seconds, (stream.retry_ms or 0) / 1000)
         self.out.append(SetTimer(stream.timer(TimerKind.RECHECK), seconds))
 
@@ -191,10 +188,10 @@ class Trials(Placing):
         if stream.state is not StreamState.OPEN or stream.trail.cursor is None or not waits:
             return
         if stream.connection.messages != stream.connection.recheck_mark:
-            stream.rechecks = 0
+            stream.budget.rechecks = 0
             self._arm_recheck(stream)
             return
-        stream.rechecks = min(stream.rechecks + 1, 8)
+        stream.budget.rechecks = min(stream.budget.rechecks + 1, 8)
         self._reopen(stream, NO_DELAY)
 
     def refresh_due(self, at: float) -> None:

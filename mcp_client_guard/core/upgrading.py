@@ -162,7 +162,7 @@ class Upgrading(Notes):
         self._back(stream)
 
     def _back(self, stream: Stream) -> None:
-        stream.attempts += 1
+        stream.budget.attempts += 1
         self._reopen(stream, self._delay(stream))
 
     def _socket_lost(self, stream: Stream, at: float) -> None:
