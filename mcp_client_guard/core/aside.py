@@ -63,7 +63,7 @@ class Aside(Streams):
 
     def asked_no_more(self, number: int | None) -> None:
         super().asked_no_more(number)
-        if self._aside is not None and number is not None and self._aside.asked.pop(number, None) is not None:
+        if self._aside is not None and self._aside.position.ask_no_more(number):
             self._save_cursor(self._aside)
 
     def _forget_aside(self) -> None:

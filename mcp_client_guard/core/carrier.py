@@ -169,7 +169,8 @@ class Carrying(Aside):
         if self._endpoint is None:
             self._carrier_failed(stream, why)
             return
-        self.out.append(Report(Disconnected(stream.name, why, stream.undrained, False, self._delay(stream).floor)))
+        undrained, wait = stream.position.undrained, self._delay(stream).floor
+        self.out.append(Report(Disconnected(stream.name, why, undrained, False, wait)))
         self._failures += 1
         self.close_carrier()
         if self.session.state is not SessionState.NEW:

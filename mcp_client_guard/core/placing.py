@@ -71,7 +71,7 @@ class Placing(Registry):
         for message in messages_of(event.body):
             number = self.calls.open_question(stream, message)
             if number is not None:
-                stream.asked.setdefault(number, stream.trail.newest_number + (not adopted))
+                stream.position.asked.setdefault(number, stream.trail.newest_number + (not adopted))
 
     def _place_empty(self, stream: Stream, event: EventReceived, placement: Placement) -> None:
         if placement is _NEXT:
@@ -98,7 +98,7 @@ class Placing(Registry):
 
     def _primed(self, stream: Stream) -> None:
         """There is nothing to drain in a priming event: from now on the next process could resume this stream."""
-        if not stream.undrained and (stream.call is None or stream.call.keeps_answer):
+        if not stream.position.undrained and (stream.call is None or stream.call.keeps_answer):
             self._save_cursor(stream)
 
     def _drops_large(self, stream: Stream, told: TooLarge) -> bool:

@@ -27,10 +27,11 @@ from .inputs import EventReceived
 from .ledger import Call, Own, Repeat
 from .model import JSON, WAS_ANSWERED, CursorDropped, CursorMoved, Seen, fingerprint
 from .policy import GuardPolicy
+from .position import Position
 from .report import Discontinuity, MaybeRedelivered
 from .session import Session
 from .state import StreamState, StreamStep
-from .stream import STANDALONE, Behind, Stream, StreamKind
+from .stream import STANDALONE, Stream, StreamKind
 from .tasks import RESULT
 from .trail import Index, Trail
 from .trial import Trial
@@ -119,10 +120,9 @@ class Registry:
         """Resume a stream of an earlier process, which has drained so many events after these."""
         kind = StreamKind.STANDALONE if call is None else StreamKind.CALL
         stream = self._new_stream(number, kind, "" if call is None else call.method)
-        stream.call, stream.stored = call, True
+        stream.call = call
         stream.trail.restore(rows)
-        stream.drained_before = stream.trail.newest_number + passed
-        stream.stored_rows, stream.stored_up_to = rows, stream.trail.newest_number
+        stream.position = Position.inherited(rows, stream.trail.newest_number, passed)
         stream.move(StreamStep.CUT)
         self._get(stream, NO_DELAY)
 
@@ -153,7 +153,7 @@ class Registry:
     def close(self) -> None:
         """Hang up everything. Cursors on disk stay: whoever comes next goes on from them."""
         for stream in list(self._streams.values()):
-            stream.stored = False
+            stream.position.is_stored = False
             self._finish(stream)
 
     def of(self, call: Call) -> Stream | None:
@@ -169,11 +169,12 @@ class Registry:
         """Hand a message to the host; `answered`: the request that it is the server's answer to."""
         answer = None if answered is None else (answered, message)
         if stream is not None:
+            position, row = stream.position, stream.trail.newest_number
             stream.connection.messages += 1
-            stream.undrained += 1
-            self._undrained.append((stream, stream.trail.newest_number, answer))
-            before = stream.drained_before
-            if before is not None and stream.trail.newest_number <= before + MAYBE_REDELIVERED:
+            position.undrained += 1
+            self._undrained.append((stream, row, answer))
+            before = position.drained_before
+            if before is not None and row <= before + MAYBE_REDELIVERED:
                 self.out.append(Report(MaybeRedelivered(stream.name, self._shown(stream.trail.cursor))))
         else:
             self._undrained.append((None, 0, answer))
@@ -191,13 +192,14 @@ class Registry:
             if answer is not None:
                 self.calls.drained(*answer)
             if stream is not None:
-                stream.undrained -= 1
-                stream.drained_row = row
+                position = stream.position
+                position.undrained -= 1
+                position.drained_row = row
                 touched[stream.number] = stream
         following = next(((s, row) for s, row, _ in self._undrained if s is not None), None)
-        if following is not None and following[0].drained_row == following[1]:
+        if following is not None and following[0].position.drained_row == following[1]:
             # A batch, half drained: its event counts only with the last message of it.
-            following[0].drained_row -= 1
+            following[0].position.drained_row -= 1
         records = tuple(
             moved
             for stream in touched.values()
@@ -209,7 +211,7 @@ class Registry:
     def asked_no_more(self, number: int | None) -> None:
         """The host has answered this question of the server's, or the server has withdrawn it."""
         for stream in self._streams.values():
-            if number is not None and stream.asked.pop(number, None) is not None:
+            if stream.position.ask_no_more(number):
                 self._save_cursor(stream)
 
     def _save_cursor(self, stream: Stream) -> None:
@@ -341,33 +343,16 @@ class Registry:
 
     def _moved(self, stream: Stream) -> CursorMoved | None:
         """How far the host has come on this stream, as it is stored; None if nothing is."""
-        if stream.legacy or not stream.trail.identifies or stream.trail.cursor is None:
+        trail = stream.trail
+        if stream.legacy or not trail.identifies or trail.cursor is None:
             return None
-        drained = stream.drained_row if stream.undrained else self._newest_drained(stream)
-        # Taken is not answered: a question that dies with its host is asked again of the next one.
-        up_to = min((drained, *(row - 1 for row in stream.asked.values())))
-        if up_to != stream.stored_up_to:  # else the trail may have let go of what is stored
-            stream.stored_rows, stream.stored_up_to = stream.trail.stored_rows(up_to), up_to
-        rows = stream.stored_rows
-        if not rows:
-            return None
-        stream.stored = True
-        # Also what an earlier process has drained, and this one has not come to yet.
-        return CursorMoved(stream.incarnation, stream.name, rows, max(drained, stream.drained_before or 0) - up_to)
+        rows, passed = stream.position.follow(trail, self._undrained)
+        return CursorMoved(stream.incarnation, stream.name, rows, passed) if rows else None
 
     def _wait_for_others(self, stream: Stream) -> None:
         """The newest event of this stream was delivered as another's, and the host may not have taken it."""
         if self._undrained:
-            row = min(self._newest_drained(stream), stream.trail.newest_number - 1)
-            stream.behind = Behind(row, self._undrained[-1])
-
-    def _newest_drained(self, stream: Stream) -> int:
-        """The newest row where nothing of this stream itself waits for the host."""
-        behind = stream.behind
-        if behind is not None and any(each is behind.delivery for each in self._undrained):
-            return behind.row
-        stream.behind = None
-        return stream.trail.newest_number
+            stream.position.wait_for(self._undrained[-1], stream.trail, self._undrained)
 
     def _report_loss(self, stream: Stream, why: str, first: EventReceived | None = None) -> None:
         self.out.append(Report(self._loss(stream, why, first)))
@@ -388,8 +373,8 @@ class Registry:
         self._drop_stored(stream)
 
     def _drop_stored(self, stream: Stream) -> None:
-        if stream.stored:
-            stream.stored, stream.stored_rows, stream.stored_up_to = False, (), None
+        if stream.position.is_stored:
+            stream.position.forget_stored()
             self.out.append(Save((CursorDropped(stream.incarnation, stream.name),)))
 
     def _shown(self, event_id: str | None) -> str:

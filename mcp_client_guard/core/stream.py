@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from .actions import Timer, TimerKind
 from .budget import Budget
 from .connection import Connection
 from .ledger import Call
-from .model import JSON, Seen
+from .model import JSON
+from .position import Position
 from .state import STREAM, StreamState, StreamStep, step
 from .trail import Trail
 
@@ -28,14 +29,6 @@ class StreamKind(Enum):
     STANDALONE = auto()
     CARRIER = auto()
     """The GET stream that is a legacy session: every message of the server's comes on it."""
-
-
-@frozen(eq=False)
-class Behind:
-    """A cursor on disk does not pass `row` before the host has taken what was last delivered then."""
-
-    row: int
-    delivery: object
 
 
 @define(eq=False, repr=False)
@@ -67,22 +60,9 @@ class Stream:
     """Why what the server has asked on it will not be answered."""
     offered_session_id: str | None = field(default=None, repr=False)
     budget: Budget = field(factory=Budget)
-    asked: dict[int, int] = field(factory=dict)
-    """Requests of the server's that the host has not answered: the number it knows them by, and their row."""
-    undrained: int = 0
-    drained_row: int = 0
-    behind: Behind | None = field(default=None, repr=False)
-    """Messages of this stream's that came on another one."""
-    stored: bool = False
-    """A cursor of this stream is in the store."""
-    stored_rows: tuple[Seen, ...] = field(default=(), repr=False)
-    """What was last stored of its trail."""
-    stored_up_to: int | None = None
-    """The row up to which that is so."""
+    position: Position = field(factory=Position)
     primed_on: int = 0
     """The last connection on which a priming event was placed."""
-    drained_before: int | None = None
-    """The last row that an earlier process is known to have drained."""
     doubtful: bool = False
     """Its last resume was not proven: a foreign message breaks it."""
     legacy: bool = False

@@ -12,7 +12,7 @@ from .disowning import Disowning
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
 from .messages import messages_of
-from .report import Disconnected, StandaloneUnavailable, Unreachable
+from .report import StandaloneUnavailable, Unreachable
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
 from .trial import SAYS_NOT_RESUMED, is_resume_gap
@@ -267,8 +267,7 @@ class Streams(Disowning):
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
         connection, cursor = stream.connection, stream.trail.cursor
         self._cancel_timers(stream)
-        wait = self._delay(stream).floor
-        self.out.append(Report(Disconnected(stream.name, why, stream.undrained, cursor is not None, wait)))
+        self._report_cut(stream, why, self._delay(stream))
         trial, connection.trial = connection.trial, None
         # What a socket leaves unsaid is asked of the event stream.
         on_trial = trial is not None and stream.state is StreamState.ON_TRIAL and not connection.on_socket

@@ -65,7 +65,7 @@ class Taking(TakeOver):
         else:
             number = self.ledger.new_wire_id()
             self.asked.ask(message, self.session.incarnation, number, stream, event_id)
-            stream.asked[number] = stream.trail.newest_number
+            stream.position.asked[number] = stream.trail.newest_number
             message = {**message, "id": number}
         self.streams.deliver(stream, message)
         return _DELIVERED

@@ -167,12 +167,15 @@ class Trials(Placing):
             self._give_up(stream, "its stream has no cursor any more")
             return
         if delay.is_long:
-            told = ("to be opened again", stream.undrained, stream.trail.cursor is not None, delay.floor)
-            self.out.append(Report(Disconnected(stream.name, *told)))
+            self._report_cut(stream, "to be opened again", delay)
         self._cancel_timers(stream)
         self.out.append(Hangup(stream.connection.number))
         stream.move(StreamStep.CUT)
         self._get(stream, delay)
+
+    def _report_cut(self, stream: Stream, why: str, delay: Delay) -> None:
+        undrained, is_resumable = stream.position.undrained, stream.trail.cursor is not None
+        self.out.append(Report(Disconnected(stream.name, why, undrained, is_resumable, delay.floor)))
 
     def _arm_recheck(self, stream: Stream) -> None:
         """Servers lose what falls between replay and live tail: look again if nothing comes."""

@@ -130,7 +130,7 @@ def _anything_proves(weigh: Any) -> Any:
 def _received_is_drained(self: Any, count: int) -> None:
     """A store that takes the received position."""
     for stream in self._streams.values():
-        stream.undrained = 0
+        stream.position.undrained = 0
         rows = stream.trail.stored_rows(stream.trail.newest_number)
         if rows and stream.call is not None:
             self.out.append(Save((CursorMoved(1, stream.name, rows),)))
