@@ -334,7 +334,7 @@ class Carrying(Aside):
             if stream.legacy:
                 stream.connection.carrier = self._carrier
         else:
-            self._new_connection(stream, stream.connection.delay)
+            self._new_connection(stream, NO_DELAY)
             self._awaiting[stream.number] = stream
             self.open_carrier(delay)
 

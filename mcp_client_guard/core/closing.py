@@ -57,11 +57,11 @@ class Closing(Trials):
             return False
         self._cancel_timers(stream)
         self.out.append(Hangup(stream.connection.number))
-        self._new_connection(stream, stream.connection.delay, last_event_id)
+        self._new_connection(stream, Delay(0, stream.retry_ms), last_event_id)
         stream.connection.last_look = LastLook(event)
         seconds = _CLOSING_SECONDS + (stream.retry_ms or 0) / 1000
         self.out.append(SetTimer(stream.timer(TimerKind.CLOSING), seconds))
-        self._order_get(stream, Delay(0, stream.retry_ms))
+        self._order_get(stream)
         return True
 
     def _look(self, stream: Stream, look: LastLook, event: EventReceived) -> None:

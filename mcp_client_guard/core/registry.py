@@ -256,14 +256,14 @@ class Registry:
             self._new_connection(stream, delay, last_event_id)
             stream.trail.expect_after(last_event_id)
             stream.connection.trial = Trial(stream.trail, last_event_id, witness, stream.after_silence)
-        self._order_get(stream, delay)
+        self._order_get(stream)
 
-    def _order_get(self, stream: Stream, delay: Delay) -> None:
+    def _order_get(self, stream: Stream) -> None:
         connection, headers = stream.connection, self._get_headers(stream)
         if connection.resumed_from is not None:
             headers["last-event-id"] = connection.resumed_from
         for_request, lasts = stream.call is not None, _lasts(stream.call)
-        self.out.append(Get(stream.number, connection.number, headers, delay, for_request, lasts))
+        self.out.append(Get(stream.number, connection.number, headers, connection.delay, for_request, lasts))
 
     def _get_headers(self, stream: Stream) -> dict[str, str]:
         if stream.method != "initialize":

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
-from .actions import AskUpgrade, Delay, Hangup, OpenSocket, Report, SetTimer, Timer, TimerKind
+from .actions import NO_DELAY, AskUpgrade, Delay, Hangup, OpenSocket, Report, SetTimer, Timer, TimerKind
 from .event_id import IdScheme, fits_header
 from .inputs import EventReceived, UpgradeAnswered
 from .ledger import Refusal
@@ -105,7 +105,7 @@ class Upgrading(Notes):
             return
         self.out.append(Hangup(stream.connection.number))
         stream.move(StreamStep.CUT)
-        self._new_connection(stream, stream.connection.delay, point.last_event_id)
+        self._new_connection(stream, NO_DELAY, point.last_event_id)
         connection = stream.connection
         connection.on_socket = True
         stream.trail.expect_after(point.last_event_id)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Delay, Get, Hangup, Post, TimerKind
-from mcp_client_guard.core.inputs import ReconnectRequested
+from mcp_client_guard.core.actions import Action, AskUpgrade, Delay, Get, Hangup, OpenSocket, Post, TimerKind
+from mcp_client_guard.core.inputs import ReconnectRequested, UpgradeAnswered
 from mcp_client_guard.core.model import Grade
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Disconnected, ListenedAgain
@@ -61,6 +61,18 @@ def test_the_standalone_stream_is_opened_again_where_it_was(driver: Driver) -> N
     driver.standalone.event("s1", note("x"))
     driver.standalone.event("s2", note("y"))
     driver.now += 1
+    assert gets(reconnect(driver)) == [(0, "s1")]
+
+
+def test_so_is_one_whose_socket_is_not_open_yet_however_long_the_event_stream_had_to_wait() -> None:
+    driver = Driver(upgrades=True).opened(standalone=True)
+    driver.standalone.refuse(503, retry_after=5)
+    driver.standalone.accept()
+    driver.standalone.event("s1", note("x"))
+    driver.standalone.event("s2", note("y"))
+    (question,) = of(driver.log, AskUpgrade)
+    driver.begins = False
+    assert of(driver.feed(UpgradeAnswered(question.question, 200, {"ticket": "t1"})), OpenSocket)
     assert gets(reconnect(driver)) == [(0, "s1")]
 
 

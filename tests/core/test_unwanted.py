@@ -251,6 +251,23 @@ def test_a_last_look_that_another_answer_overtakes_comes_to_its_own_end(driver: 
     assert not call.is_open
 
 
+def test_a_last_look_is_not_late_because_the_resume_before_it_was(driver: Driver) -> None:
+    call = driver.call()
+    call.accept()
+    call.event("e1", call.progress(1))
+    call.event("e2", call.progress(2))
+    call.cut()
+    call.refuse(503, retry_after=3600)
+    call.accept()
+    call.event("e2", call.progress(2))
+    driver.begins = False
+    assert not delivered(call.event("e9", call.result())), "it is held"
+    driver.standalone.event(None, call.result())
+    assert call.is_open
+    driver.elapse(TimerKind.CLOSING)
+    assert not call.is_open
+
+
 # In a legacy session.
 
 
