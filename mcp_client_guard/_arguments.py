@@ -141,7 +141,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         _or_none(lambda value: _has(value, "claim", "calls", "sessions")),
         "a store, such as SQLiteStore('agent.db'), or None",
     ),
-    "key": (_is_name, "a text that is not empty"),
+    "key": (_or_none(_is_name), "a text that is not empty, or None"),
     "principal": (_or_none(_is_text), "a text, or None"),
     "headers": (
         _or_none(_are_headers),

@@ -35,7 +35,9 @@ class Guard:
     Args:
         url: The MCP endpoint.
         store: Where the ledger and the cursors are kept. Default: a `MemoryStore`, gone with the process.
-        key: Names this user's connection in the store; one live Guard per key.
+        key: Names this user's connection to this server in the store; one live Guard per key. Calls, names and
+            doubts belong to the key and the `principal`, and stay if the server moves to another URL. Default:
+            origin and a digest of the whole URL, so that another URL is another key.
         principal: Whose credential is used, in your own words; never derived from a token.
         headers: Sent with every request of our own client. Not together with `http_client`.
         http_client: An `httpx.AsyncClient` or `httpx2.AsyncClient` of yours (for auth, proxies, TLS); it is
@@ -74,7 +76,7 @@ class Guard:
         url: str,
         *,
         store: Store | None = None,
-        key: str = "default",
+        key: str | None = None,
         principal: str | None = None,
         headers: Mapping[str, str] | None = None,
         http_client: http.HttpClient | None = None,
@@ -100,7 +102,7 @@ class Guard:
         )
         refuse_unfit(url, generation, headers, http_client)
         self.url = url
-        self.key = key
+        self.key = http.key_of(url) if key is None else key
         self.principal = principal
         self.policy = GuardPolicy() if policy is None else policy
         self.store: Store = MemoryStore() if store is None else store

@@ -146,8 +146,8 @@ class Ownership:
         is_known = epoch is not None and self._known == (origin, principal, epoch - 1)
         read = getattr(store, "unfinished", store.calls) if is_known else store.calls
         sessions, calls = await store.sessions(key), await read(key)
-        # Others' calls are accounted for, and nothing more: neither their answers nor their doubts are ours.
-        ours = [call for call in calls if (call.origin, call.principal) == (origin, principal)]
+        # A server may move, and its calls with it. Of another principal neither answers nor doubts are ours.
+        ours = [call for call in calls if call.principal == principal]
         if not is_known:
             before = self.shared
             found = getattr(claim, "found", None) if before.found is None else before.found

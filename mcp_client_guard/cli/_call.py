@@ -65,7 +65,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="sent with every request; repeatable",
     )
     call.add_argument("--store", metavar="PATH", help="keep the ledger in this SQLite file (default: in memory)")
-    call.add_argument("--key", help="this connection's name in the store (default: default)")
+    call.add_argument("--key", help="this connection's name in the store (default: made of URL)")
     call.add_argument(
         "--generation",
         choices=("auto", "sessions", "host", "legacy-sse"),
@@ -141,7 +141,7 @@ def _guard_of(options: argparse.Namespace, progress: Progress) -> Guard:
     return Guard(
         options.url,
         store=SQLiteStore(options.store) if options.store is not None else MemoryStore(),
-        key="default" if options.key is None else options.key,
+        key=options.key,
         headers=dict(options.header),
         generation=options.generation,
         policy=GuardPolicy(call_deadline=options.deadline),

@@ -26,7 +26,7 @@ flight; once the process that sent it has ended, it is in doubt. Works while oth
 """
 _FORGET = """\
 Delete a call from the ledger, whatever became of it: from then on the guard knows nothing of it, and lets
-the same call be sent. Only while no process owns the connection key. Of calls of several endpoints or principals
+the same call be sent. Only while no process owns the connection key. Of calls of several keys or principals
 one has to be chosen.
 """
 _SESSIONS = """\
@@ -48,8 +48,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     forget = _command(verbs, "forget", "delete a call from the ledger", _FORGET)
     forget.add_argument("call_key", metavar="CALL_KEY", help="its call key, or its name, as shown")
     _add_key(forget, default=argparse.SUPPRESS)
-    forget.add_argument("--origin", help="of the call of this origin only, as shown")
-    forget.add_argument("--principal", help="of the call of this principal only, as shown (-: of none)")
+    forget.add_argument("--principal", help="only the call made for this principal, as shown (-: for none)")
     forget.set_defaults(run=lambda options: _run("calls", _forget, options))
 
     sessions = _command(commands, "sessions", "show the sessions in a store", _SESSIONS)
@@ -165,15 +164,15 @@ def _print_table(table: Sequence[Sequence[str]]) -> None:
 async def _forget(options: argparse.Namespace) -> Exit:
     keeps_all = SQLiteStore(options.db, keep_calls=maxsize, keep_days=float("inf"))
     calls = [call for call in await keeps_all.calls(options.key) if _is_meant(call, options)]
-    owners = {(call.key, call.origin, call.principal) for call in calls}
+    owners = {(call.key, call.principal) for call in calls}
     if not owners:
         return _not_forgotten(f"no such call has the call key {options.call_key!r}", Exit.NOT_EXECUTED)
     if len(owners) > 1:
         choices = sorted(f"  {_as_options(*owner)}" for owner in owners)
         return _not_forgotten("several have it: say which with one of", Exit.USAGE, *choices)
-    ((key, origin, principal),) = owners
+    ((key, principal),) = owners
     try:
-        claim = await keeps_all.claim(key, origin=origin, principal=principal)
+        claim = await keeps_all.claim(key, origin="", principal=principal)
     except StoreError as error:
         return _not_forgotten(f"{type(error).__name__}: {error}", Exit.NOT_EXECUTED)
     try:
@@ -186,12 +185,11 @@ async def _forget(options: argparse.Namespace) -> Exit:
 
 def _is_meant(call: StoredCall, options: argparse.Namespace) -> bool:
     is_named = options.call_key in (call.call_key, call.also_named)
-    is_there = options.origin in (None, plain(call.origin))
-    return is_named and is_there and options.principal in (None, plain(call.principal))
+    return is_named and options.principal in (None, plain(call.principal))
 
 
-def _as_options(key: str, origin: str | None, principal: str | None) -> str:
-    return shlex.join([f"--key={plain(key)}", f"--origin={plain(origin)}", f"--principal={plain(principal)}"])
+def _as_options(key: str, principal: str | None) -> str:
+    return shlex.join([f"--key={plain(key)}", f"--principal={plain(principal)}"])
 
 
 def _not_forgotten(why: str, exit: Exit, *choices: str) -> Exit:

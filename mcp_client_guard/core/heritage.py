@@ -124,14 +124,16 @@ def settle_others(
 ) -> list[tuple[int, CallSettled | TaskEnded]]:
     """Outcomes, by slot, for the open calls outside the heritage.
 
-    Those of another origin or principal are left to whoever comes back for them, unless sent before `oldest`.
+    Those of another principal, and tasks of another endpoint, are left to whoever comes back for them, unless sent
+    before `oldest`.
     """
     settled: list[tuple[int, CallSettled | TaskEnded]] = []
     heirs = {(h.slot, h.incarnation, h.wire_id) for h in heritage.heirs} if heritage is not None else set()
     for call in calls:
         if not is_open(call) or (call.slot, call.incarnation, call.wire_id) in heirs:
             continue
-        foreign = call.origin is not None and (call.origin, call.principal) != (origin, principal)
+        is_elsewhere = call.task_open and call.origin != origin
+        foreign = call.origin is not None and (call.principal != principal or is_elsewhere)
         if foreign and call.sent_at >= oldest:
             continue
         told = Told.CALLER if call.is_hook_s else Told.NOBODY

@@ -53,7 +53,7 @@ class Claim(Protocol):
     async def forget(self, call_key: str) -> int:
         """Delete every row of this call key, or name, under this key, whatever its outcome; returns how many.
 
-        Of this origin and principal alone: a call key of one principal's is not another's.
+        Of this principal alone: a call key of one principal's is not another's.
 
         For people: what is forgotten can be sent again. Flushed, and raises as `write` does.
         """
@@ -75,8 +75,8 @@ class Store(Protocol):
     async def claim(self, key: str, *, origin: str, principal: str | None) -> Claim:
         """Become the one owner of `key`. An owner whose event loop has ended is none: nobody can release it.
 
-        `origin` is the endpoint that the rows are of: scheme, host, port and path, and a digest of the query if
-        there is one.
+        `origin` is the endpoint: scheme, host, port and path, and a digest of the query if there is one. Rows bear
+        it. What is written of a call key is of the newest row that has it, of whichever endpoint.
 
         Raises:
             StoreInUse: a live owner holds the key, in this or another process. Raised at once.

@@ -235,16 +235,16 @@ class KeyRows:
             case AnswerDrained() | TaskCreated():
                 self._learn(slot, record, now)
             case CallRepeated():
-                for newest in self._newest(record.call_key, origin, principal):
+                for newest in self._newest(record.call_key, principal):
                     newest.repeats += 1
             case CallNamed():
-                for newest in self._newest(record.call_key, origin, principal):
+                for newest in self._newest(record.call_key, principal):
                     newest.also_named = record.name
             case ConsentSpent():
-                for newest in self._newest(record.call_key, origin, principal):
+                for newest in self._newest(record.call_key, principal):
                     newest.consent_spent = True
             case OutcomeTold():
-                for known in self._of(record.call_key, origin, principal):
+                for known in self._of(record.call_key, principal):
                     if record.as_doubt and known.outcome in HAS_ANSWER:
                         continue
                     if record.taken and known.told is not Told.CALLER:
@@ -303,12 +303,11 @@ class KeyRows:
             sent_at[session] = max(sent_at.get(session, 0.0), call.sent_at)
         return [row.stored(sent_at.get(at, 0.0)) for at, row in list(self.sessions.items())]
 
-    def forget(self, call_key: str, origin: str, principal: str | None) -> int:
+    def forget(self, call_key: str, principal: str | None) -> int:
         found = [
             call_id
             for call_id, call in self.calls.items()
-            if call_key in (call.sent.call_key, call.also_named)
-            and (call.origin, call.principal) == (origin, principal)
+            if call_key in (call.sent.call_key, call.also_named) and call.principal == principal
         ]
         for call_id in found:
             del self.calls[call_id]
@@ -319,14 +318,15 @@ class KeyRows:
         if call is not None:
             call.learn(record, now)
 
-    def _of(self, call_key: str, origin: str, principal: str | None) -> Iterator[MemoryCall]:
-        """The rows of this call key, newest first. A name of one principal's is not another's."""
+    def _of(self, call_key: str, principal: str | None) -> Iterator[MemoryCall]:
+        """The rows of this call key, newest first. A name of one principal's is not another's; but a server that
+        has moved is the same."""
         for call in reversed(self.calls.values()):
-            if (call.sent.call_key, call.origin, call.principal) == (call_key, origin, principal):
+            if (call.sent.call_key, call.principal) == (call_key, principal):
                 yield call
 
-    def _newest(self, call_key: str, origin: str, principal: str | None) -> Iterable[MemoryCall]:
-        return islice(self._of(call_key, origin, principal), 1)
+    def _newest(self, call_key: str, principal: str | None) -> Iterable[MemoryCall]:
+        return islice(self._of(call_key, principal), 1)
 
     def _found(self, origin: str, generation: Generation | None) -> None:
         if generation is None:

@@ -49,8 +49,7 @@ _THIS_SESSION = "key = ? AND slot = ? AND incarnation = ?"
 _THIS_CALL = f"{_THIS_SESSION} AND wire_id = ?"
 # `+key` has SQLite look from the end, where the newest row of a call key mostly is, and not by the index.
 _NEWEST = (
-    " WHERE id = (SELECT id FROM call WHERE +key = ? AND call_key = ? AND origin IS ? AND principal IS ?"
-    " ORDER BY id DESC LIMIT 1)"
+    " WHERE id = (SELECT id FROM call WHERE +key = ? AND call_key = ? AND principal IS ? ORDER BY id DESC LIMIT 1)"
 )
 
 CallRecord = CallSent | CallSettled | AnswerDrained | TaskCreated | TaskEnded
@@ -62,7 +61,7 @@ class Owner:
     """Under which key, and for whom, a claim writes."""
 
     key: str
-    origin: str | None
+    origin: str
     principal: str | None
 
 
@@ -219,9 +218,9 @@ def _add_session(db: sqlite3.Connection, owner: Owner, slot: int, opened: Sessio
         raise StoreWriteError(f"incarnation {opened.incarnation} exists already; nothing was kept") from None
 
 
-def _named(owner: Owner, call_key: str) -> tuple[str, str, str | None, str | None]:
-    """A name of one principal's is not another's."""
-    return owner.key, call_key, owner.origin, owner.principal
+def _named(owner: Owner, call_key: str) -> tuple[str, str, str | None]:
+    """A name of one principal's is not another's; but a server that has moved is the same."""
+    return owner.key, call_key, owner.principal
 
 
 def _tell(db: sqlite3.Connection, owner: Owner, told: OutcomeTold) -> None:
@@ -230,7 +229,7 @@ def _tell(db: sqlite3.Connection, owner: Owner, told: OutcomeTold) -> None:
     of_these = f" AND coalesce(outcome, '') NOT IN ({_HAS_ANSWER})" if told.as_doubt else ""
     db.execute(
         f"UPDATE call SET untold = min(untold, ?), answer = {answer}"
-        f" WHERE key = ? AND untold AND call_key = ? AND origin IS ? AND principal IS ?{of_these}",
+        f" WHERE key = ? AND untold AND call_key = ? AND principal IS ?{of_these}",
         (told.told.value, *_named(owner, told.call_key)),
     )
 
@@ -252,7 +251,7 @@ def _add_answer(db: sqlite3.Connection, session: tuple[str, int, int], answered:
 
 def forget(db: sqlite3.Connection, owner: Owner, call_key: str) -> int:
     """Delete the owner's rows of a call key, or of a name; returns how many."""
-    which = "key = ? AND ? IN (call_key, also_named) AND origin IS ? AND principal IS ?"
+    which = "key = ? AND ? IN (call_key, also_named) AND principal IS ?"
     return db.execute(f"DELETE FROM call WHERE {which}", _named(owner, call_key)).rowcount
 
 

@@ -113,7 +113,7 @@ class MemoryClaim:
 
     async def forget(self, call_key: str) -> int:
         """Delete the owner's rows of this call key; returns how many. See `Claim.forget`."""
-        return self._owned().forget(call_key, self._origin, self._principal)
+        return self._owned().forget(call_key, self._principal)
 
     async def release(self) -> None:
         """Give the key up. Idempotent."""

@@ -68,8 +68,8 @@ class SQLiteStore:
     def __repr__(self) -> str:
         return f"SQLiteStore({self._path!r})"
 
-    async def claim(self, key: str, *, origin: str | None, principal: str | None) -> SQLiteClaim:
-        """Become the one owner of `key`. See `Store.claim`. Without `origin`: to forget what is of none."""
+    async def claim(self, key: str, *, origin: str, principal: str | None) -> SQLiteClaim:
+        """Become the one owner of `key`. See `Store.claim`."""
         name = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         lock = FileLock(f"{self._path}-lock-{name}")
         held = jobs.HeldKey(rows.Owner(key, origin, principal), self._keep, lock)

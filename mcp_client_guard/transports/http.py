@@ -110,6 +110,11 @@ def endpoint_of(url: str) -> str:
     return f"{origin_of(url)}{parsed.path}{query}"
 
 
+def key_of(url: str) -> str:
+    """What names an endpoint that nobody has named. It is shown, and a path may hold a secret, too."""
+    return f"{origin_of(url)}#{blake2b(endpoint_of(url).encode(), digest_size=4).hexdigest()}"
+
+
 def upgrade_of(url: str, reference: str | None) -> str | None:
     """Where this leads from the endpoint, or what is below its path, with its query. None: nowhere."""
     whole = httpx.URL(url)

@@ -852,27 +852,38 @@ def test_the_tasks_of_every_slot_are_asked_for() -> None:
     ]
 
 
-def test_another_s_task_is_over_once_nobody_will_come_back_for_it() -> None:
+def test_a_task_of_another_endpoint_waits_for_whoever_comes_back_and_not_for_ever() -> None:
     process = Process()
     opened(process).call().answer({"task": {"taskId": "t"}})
     calls = process.disk.calls.values()
-    settled = settle_others(calls, heritage_of([], calls, "https://elsewhere", None), ORIGIN, None, 0.0)
+    elsewhere = heritage_of([], calls, "https://elsewhere", None)
+    assert settle_others(calls, elsewhere, "https://elsewhere", None, 0.0) == []
+    settled = settle_others(calls, elsewhere, "https://elsewhere", None, WALL * 2)
     assert [type(record) for _, record in settled] == [CallSettled, TaskEnded]
 
 
-@pytest.mark.parametrize(("origin", "principal"), [("https://elsewhere", None), (ORIGIN, "somebody")])
-def test_nothing_of_another_origin_or_principal_is_used_and_its_calls_wait_for_their_own(
-    origin: str, principal: str | None
-) -> None:
+def test_nothing_of_another_principal_is_used_and_its_calls_wait_for_it() -> None:
     disk = opened().process.disk
     one = opened(Process(disk))
     one.call()
     calls = list(disk.calls.values())
-    assert heritage_of(disk.sessions.values(), calls, origin, principal) is None
-    assert settle_others(calls, None, origin, principal, 0.0) == []
-    assert len(settle_others(calls, None, origin, principal, WALL * 2)) == len(disk.open_calls), "but not for ever"
+    assert heritage_of(disk.sessions.values(), calls, ORIGIN, "somebody") is None
+    assert settle_others(calls, None, ORIGIN, "somebody", 0.0) == []
+    late = settle_others(calls, None, ORIGIN, "somebody", WALL * 2)
+    assert len(late) == len(disk.open_calls), "but not for ever"
     unknown = [evolve(call, origin=None) for call in calls]
-    assert len(settle_others(unknown, None, origin, principal, 0.0)) == len(disk.open_calls)
+    assert len(settle_others(unknown, None, ORIGIN, "somebody", 0.0)) == len(disk.open_calls)
+
+
+def test_a_server_that_has_moved_gets_no_session_of_before_and_its_calls_are_accounted_for() -> None:
+    disk = opened().process.disk
+    one = opened(Process(disk))
+    one.call()
+    calls = list(disk.calls.values())
+    assert heritage_of(disk.sessions.values(), calls, "https://elsewhere", None) is None
+    settled = settle_others(calls, None, "https://elsewhere", None, 0.0)
+    assert len(settled) == len(disk.open_calls)
+    assert {record.outcome for _, record in settled if isinstance(record, CallSettled)} == {Outcome.IN_DOUBT}
 
 
 def test_an_ended_session_or_one_without_an_id_is_not_offered() -> None:

@@ -153,14 +153,12 @@ def restart_loop(case: str, url: str, folder: Path, ledger: Path, seed: int) -> 
     return scenario
 
 
-def another_user(case: str, url: str, folder: Path, ledger: Path, *, other_origin: bool) -> Scenario:
-    """The record of another endpoint or principal is not used; whose it is, is told of it when they come back."""
+def another_user(case: str, url: str, folder: Path, ledger: Path) -> Scenario:
+    """The record of another principal is not used; whose it is, is told of it when they come back."""
     scenario = Scenario(case, url, folder, ledger)
     died = scenario.run("recovery", lifecycle="recovery", principal="alice")
     scenario.check(died.status == signal.SIGKILL, f"not killed: {died.log}")
-    changed = {"url": url.replace("127.0.0.1", "localhost")} if other_origin else {"principal": "bob"}
-    other = {"lifecycle": "recovery", "principal": "alice", **changed}
-    after = scenario.run("again", **other)
+    after = scenario.run("again", lifecycle="recovery", principal="bob")
     scenario.check(after.logged("left"), f"the next failed: {after.logged('failed')} {after.text}")
     told = after.logged("recovered")
     scenario.check(not told, f"told of another user's calls: {told}")
@@ -173,4 +171,19 @@ def another_user(case: str, url: str, folder: Path, ledger: Path, *, other_origi
     scenario.check(back.logged("left"), f"the first user failed: {back.logged('failed')} {back.text}")
     scenario.check_accounts(died, back)
     scenario.check(back.logged("recovered"), "no call was in flight")
+    return scenario
+
+
+def moved(case: str, url: str, folder: Path, ledger: Path) -> Scenario:
+    """The session of another endpoint is not used; the calls made there are accounted for, and not repeated."""
+    scenario = Scenario(case, url, folder, ledger)
+    died = scenario.run("recovery", lifecycle="recovery")
+    scenario.check(died.status == signal.SIGKILL, f"not killed: {died.log}")
+    after = scenario.run("again", lifecycle="recovery", url=url.replace("127.0.0.1", "localhost"))
+    scenario.check(after.logged("left"), f"the next failed: {after.logged('failed')} {after.text}")
+    scenario.check_accounts(died, after)
+    scenario.check(after.logged("recovered"), "no call was in flight")
+    requests = scenario.witness().requests.get(case, [])
+    sessions = [{r["session"] for r in requests if r["process"] == p and r["session"]} for p in ("1", "2")]
+    scenario.check(sessions[0] and sessions[1] and not sessions[0] & sessions[1], "the session was used")
     return scenario

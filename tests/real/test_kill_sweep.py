@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from .kill_cases import KillCase
 from .kill_judge import KillVerdict
 from .kill_points import Points
-from .kill_scenarios import Scenario, another_user, five_guards, restart_loop, second_owner
+from .kill_scenarios import Scenario, another_user, five_guards, moved, restart_loop, second_owner
 from .kill_sweep import LIFECYCLES, Workers, sweep, table, workers
 
 SEED = 12
@@ -104,8 +104,8 @@ def test_ten_kills_in_a_row_under_continuous_calls_leave_nothing_open_and_run_no
     assert found["called"] >= found["ran"] > 0
 
 
-@pytest.mark.parametrize("other_origin", [False, True], ids=["principal", "origin"])
-def test_a_record_of_another_user_is_not_used_but_its_calls_are_accounted_for(
-    other_origin: bool, started: Workers, server: tuple[str, Path, Path]
+@pytest.mark.parametrize("scenario", [another_user, moved])
+def test_a_record_of_another_user_or_endpoint_is_not_used_but_its_calls_are_accounted_for(
+    scenario: Callable[..., Scenario], started: Workers, server: tuple[str, Path, Path]
 ) -> None:
-    played(started, another_user, f"other{other_origin}", *server, other_origin=other_origin)
+    played(started, scenario, scenario.__name__, *server)

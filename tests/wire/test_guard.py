@@ -555,7 +555,7 @@ async def test_the_state_follows_the_newest_connection() -> None:
         {"policy": {"call_deadline": 5}},
         {"policy": GuardPolicy},
         {"key": ""},
-        {"key": None},
+        {"key": 17},
         {"principal": 17},
         {"reconcile": 5},
         {"on_event": 5},

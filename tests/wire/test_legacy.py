@@ -569,7 +569,7 @@ async def test_of_a_legacy_session_nothing_is_offered_to_the_server_later() -> N
                 params = {"protocolVersion": "2025-11-25", "capabilities": {}}
                 await write.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
                 assert "result" in await read.receive()
-        (first, second) = await guard.store.sessions("default")
+        (first, second) = await guard.store.sessions(guard.key)
         assert first.ended_at is not None
         assert second.ended_at is not None
         assert first.generation is Generation.LEGACY_SSE

@@ -611,12 +611,12 @@ async def after_death(tmp_path: Path, **policy: Any) -> AsyncIterator[tuple[Hang
     living, dead, mcp = tmp_path / "living.db", tmp_path / "dead.db", Hanging()
     with anyio.fail_after(LIMIT):
         async with FakeServer(mcp) as server:
-            async with connected(Guard(server.url, store=SQLiteStore(living))) as host:
+            async with connected(Guard(server.url, store=SQLiteStore(living), key="orders")) as host:
                 await host.post("tools/call", {"name": "charge", "arguments": {}})
                 await mcp.arrived.wait()
                 await anyio.sleep(0.2)  # a group is at most 50 ms behind
                 copy(living, dead)
-            yield mcp, Guard(server.url, store=SQLiteStore(dead), policy=GuardPolicy(**policy))
+            yield mcp, Guard(server.url, store=SQLiteStore(dead), key="orders", policy=GuardPolicy(**policy))
 
 
 async def outcomes_of(guard: Guard) -> list[Outcome | None]:
@@ -668,7 +668,7 @@ async def test_what_nobody_has_been_told_is_said_again_by_the_next_process(tmp_p
             mcp.answered.set()
             await guard.recovered()  # so that the outcome is on disk; nobody has gone on from it
             copy(tmp_path / "dead.db", second)
-        again = Guard(guard.url, store=SQLiteStore(second))
+        again = Guard(guard.url, store=SQLiteStore(second), key="orders")
         async with connected(again) as host:
             (told,) = await again.recovered()
             assert (told.outcome, told.answer and told.answer["result"]["content"][0]["text"]) == (
@@ -679,7 +679,7 @@ async def test_what_nobody_has_been_told_is_said_again_by_the_next_process(tmp_p
             while any(call.told is Told.NOBODY for call in await again.calls()):
                 await anyio.lowlevel.checkpoint()
             copy(second, third)
-        last = Guard(guard.url, store=SQLiteStore(third))
+        last = Guard(guard.url, store=SQLiteStore(third), key="orders")
         async with connected(last):
             assert [call for call in await last.recovered() if call.tool] == []
 
@@ -724,6 +724,50 @@ async def test_a_connection_that_leaves_early_keeps_nothing_from_the_next_proces
         mcp.answered.set()
         async with connected(guard):
             assert await outcomes_of(guard) == [Outcome.RECOVERED]
+
+
+MOVES: dict[str, Callable[[str], str]] = {
+    "a new token": lambda url: f"{url}?token=new",
+    "another path": lambda url: f"{url}/v2",
+    "another name": lambda url: url.replace("127.0.0.1", "localhost"),
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+async def test_under_a_key_of_the_user_s_a_server_may_move(tmp_path: Path, move: Callable[[str], str]) -> None:
+    """Sessions do not go along: they are credentials, and no cursor crosses."""
+    async with after_death(tmp_path) as (_, guard):
+        moved = Guard(move(guard.url), store=guard.store, key="orders")
+        async with connected(moved) as host:
+            assert await outcomes_of(moved) == [Outcome.IN_DOUBT]
+            assert (await host.call()).doubt is not None, "its repeat"
+        async with connected(guard) as host:
+            assert (await host.call()).doubt is not None, "back again"
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+async def test_a_name_is_the_same_where_its_server_has_moved(tmp_path: Path, move: Callable[[str], str]) -> None:
+    mcp = Cutting(cuts=0)
+    async with FakeServer(mcp) as server:
+        for url in (server.url, move(server.url)):
+            guard = Guard(url, store=SQLiteStore(tmp_path / "agent.db"), key="orders")
+            async with connected(guard) as host:
+                with guard.call_key("order-17"):
+                    assert (await host.call()).text == "charged 1"
+    assert mcp.ran == ["order-17"]
+
+
+def test_a_guard_that_is_given_no_key_has_another_for_every_url_and_shows_no_secret_by_it() -> None:
+    urls = [
+        "https://a/s/secret/mcp",
+        "https://a/s/other/mcp",
+        "https://a/s/secret/mcp?token=secret",
+        "https://b/mcp",
+    ]
+    keys = [Guard(url).key for url in urls]
+    assert len(set(keys)) == 4
+    assert "secret" not in "".join(keys)
+    assert Guard(urls[0]).key == keys[0]
 
 
 def copy(source: Path, target: Path) -> None:
