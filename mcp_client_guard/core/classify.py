@@ -6,13 +6,14 @@
 | a result under the ID of this request, with any status (`Streams.refused`) | answered | |
 | 404 with our session ID, unless -32601, or as in the next row | no, by server | gone |
 | 404 with an error that names the request, and no suspect code | answered, or by server if it is gone | ask |
-| 404 without one | answered | |
+| 404 without one | no, and answered | |
 | 401, 403, 307, 308 | no, by server | ask |
 | 413, 415 | no, by server | |
 | 429, 503 | no, by server (a proxy may say so after it ran: only safe calls are sent again) | ask at 503 |
 | 503 without `Retry-After`, to an unsafe call | may have run, also if it is gone | ask |
 | 414, 431, 404 with -32601 | answered | |
 | 400, 402, 405-407, 409-412, 417, 419, 421-423, 425, 426, 428, 440, 451 | answered, or by server if gone | ask |
+| of these 404, 405 and 421 without a JSON-RPC error, and the errors of 2026-07-28 | no, and answered | ask |
 | any other 4xx | answered, or may have run if it is gone or to an unsafe call | ask |
 | 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask |
 | any other 5xx | answered, or may have run if it is gone or to an unsafe call | ask |
@@ -57,6 +58,8 @@ class Ran(Enum):
 
     NO = auto()
     MAYBE = auto()
+    REFUSED = auto()
+    """No, and what came is its answer all the same."""
     ANSWERED = auto()
     """What came is its answer, whatever it says."""
 
@@ -100,6 +103,9 @@ _REFUSED_UNREAD = frozenset(
 )
 """Where the session is gone, this was said of the session, before the request was looked at. 408, 424 (what AWS
 makes of a container that failed) or 499 may be said of one that is running."""
+
+_NO_SUCH_PLACE = frozenset({404, 405, 421})
+"""Without a JSON-RPC error who said so knows of no MCP server there: nothing was there to run it."""
 
 LONGEST_RETRY_AFTER = 60.0
 """Seconds that a server may have us wait before anything is tried again."""
@@ -181,7 +187,9 @@ def rule_on(
     # -32602 is what a tool says of its arguments, and of its own output; but not with 404.
     unread = status in _REFUSED_UNREAD and (code != INVALID_PARAMS or status == 404)
     is_answer = is_said_of_it or status in _REFUSED_UNREAD or status in _SAYS_NOTHING or not unsafe
-    return Ruling(Ran.ANSWERED if is_answer else Ran.MAYBE, word, Ran.NO if unread else Ran.MAYBE)
+    ran = Ran.ANSWERED if is_answer else Ran.MAYBE
+    is_refused = is_modern(body) or (code is None and status in _NO_SUCH_PLACE)
+    return Ruling(Ran.REFUSED if is_refused else ran, word, Ran.NO if unread else Ran.MAYBE)
 
 
 def is_of_gateway(status: int, body: Any) -> bool:

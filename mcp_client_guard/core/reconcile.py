@@ -336,7 +336,10 @@ class Reconciling(Repeats):
         elif not self.failed_again(call, f"HTTP {status}"):
             answer = http_answer(call.host_id, status, refusal.body)
             self._answer(call, answer)
-            self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}", answer)
+            if ran is Ran.REFUSED and not call.was_taken:
+                self._settle(call, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
+            else:
+                self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}", answer)
 
     def _may_wait(self, call: Call, refusal: Refusal) -> bool:
         """A busy server: safe calls wait and are sent again; others only where its word is trusted."""

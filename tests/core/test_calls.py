@@ -15,7 +15,7 @@ from mcp_client_guard.core.actions import (
     SetTimer,
     TimerKind,
 )
-from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CallInDoubt
+from mcp_client_guard.core.answers import CODE_HTTP_STATUS, CODE_NOT_EXECUTED, CallInDoubt
 from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
 from mcp_client_guard.core.model import CallSent, Outcome, SessionEnded
 from mcp_client_guard.core.model import CallSettled as Settled
@@ -499,9 +499,18 @@ def test_404_with_an_unknown_method_is_an_answer(driver: Driver) -> None:
     assert error_of(actions)["code"] == -32601
 
 
-def test_404_without_a_session_is_an_answer() -> None:
+def test_404_without_a_session_is_an_answer_to_what_did_not_run() -> None:
     driver = Driver().opened(session_id=None)
-    assert outcomes(driver.call().refuse(404)) == [Outcome.COMPLETED]
+    actions = driver.call().refuse(404)
+    assert error_of(actions)["code"] == CODE_HTTP_STATUS
+    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+
+
+def test_but_not_once_the_call_was_taken() -> None:
+    driver = Driver().opened(session_id=None, standalone=True)
+    call = driver.call()
+    driver.machine._calls.ledger.by_host_id(call.host_id).was_taken = True  # type: ignore[union-attr]
+    assert outcomes(call.refuse(404)) == [Outcome.COMPLETED]
 
 
 @pytest.mark.parametrize("status", [404, 500, 503])

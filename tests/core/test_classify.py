@@ -34,7 +34,8 @@ def test_every_status_says_whether_the_request_ran_and_what_it_says_of_the_sessi
         word = SessionWord.ASK if asks else SessionWord.ALIVE
         assert ruling.session is word, status
         by_proxy = status in GATEWAY and code is None
-        ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 or by_proxy else Ran.ANSWERED
+        is_answer = Ran.REFUSED if code is None and status in (404, 405, 421) else Ran.ANSWERED
+        ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 or by_proxy else is_answer
         assert ruling.ran is ran, status
         if word is SessionWord.ASK and status not in NOT_RUN:
             unread = status in (400, 402, 405, 409, 410, 419, 422, 428, 440)

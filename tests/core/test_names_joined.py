@@ -8,10 +8,10 @@ import pytest
 
 from mcp_client_guard.core.actions import Action, Post, TimerKind
 from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CallInDoubt
-from mcp_client_guard.core.model import CallNamed
+from mcp_client_guard.core.model import CallNamed, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.shared import SharedLedger
-from tests.core.driver import Peer, delivered, of, records
+from tests.core.driver import Peer, delivered, of, outcomes, records
 from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, prove
 
 CHARGED: dict[str, Any] = {"content": [{"type": "text", "text": "charged"}]}
@@ -174,9 +174,18 @@ def test_a_name_whose_own_call_did_not_run_stands_for_the_equal_one_in_doubt(
     assert is_doubted(later.named("order-17"))
 
 
+@pytest.mark.parametrize(("status", "code"), [(413, None), (405, None), (421, None), (400, -32020)])
 @pytest.mark.parametrize("restarted", [True, False])
-def test_a_name_whose_only_call_did_not_run_is_free(process: Process, one: Connection, restarted: bool) -> None:
-    one.named("order-17").refuse(413)
+def test_a_name_whose_only_call_did_not_run_is_free(
+    process: Process, one: Connection, restarted: bool, status: int, code: int | None
+) -> None:
+    """Also where the host is told in the server's own words: SDK 2.x lists the tools at -32020, and asks again."""
+    actions = one.named("order-17").refuse(
+        status, code and {"jsonrpc": "2.0", "error": {"code": code, "message": ""}}
+    )
+    if status != 413:
+        actions = one.sent("ping").answer({})
+    assert outcomes(actions)[-1] is Outcome.NOT_EXECUTED
     later = restarted_as(process) if restarted else one
     assert is_sent(later.named("order-17"))
 
