@@ -52,6 +52,8 @@ ONE_PYTHON += [f"--ignore=tests/stores/{name}.py" for name in DISKS]
 """What the core decides and what a disk loses is the same on each: what takes longest is tested on one."""
 
 MAIN = interpreter("3.11") or sys.executable
+REPEATERS = next(filter(None, map(interpreter, ("3.11", "3.12", "3.13"))), "3.12")
+"""What the frameworks run on: none of them takes 3.10, nor each one 3.14. Skipped where there is none of these."""
 OLDEST, NEWEST = interpreter("3.10") or MAIN, interpreter("3.13") or MAIN
 """What SDK 1.x and what SDK 2.x is tested on: a loop's own ways change with Python."""
 
@@ -140,6 +142,14 @@ def sdk2(session: nox.Session) -> None:
     whole(session, "2.3.0")
 
 
+@nox.session(python=REPEATERS)
+def repeaters(session: nox.Session) -> None:
+    """Agent frameworks that repeat calls, each in its environment, on a server that swallows the reply."""
+    install(session)
+    session.run("python", "tests/real/install_peers.py", "repeaters")
+    session.run("pytest", *(session.posargs or ["tests/real/repeaters"]))
+
+
 @nox.session(python=MAIN, default=False)
 @nox.parametrize("sdk", ["1.30.0", "2.3.0"])
 def sweep(session: nox.Session, sdk: str) -> None:
@@ -170,4 +180,4 @@ def whole(session: nox.Session, sdk: str) -> None:
     elsewhere = ["tests/core", "tests/real"] + (["tests/stores"] if sdk.startswith("2") else [])
     hosts = ["-k", "not -plain"] if sdk.startswith("2") else []
     session.run("pytest", *BOTH_CORES, *hosts, "tests", *(f"--ignore={part}" for part in elsewhere))
-    session.run("pytest", *SERVERS_SHARED, "tests/real")
+    session.run("pytest", *SERVERS_SHARED, "--ignore=tests/real/repeaters", "tests/real")

@@ -62,8 +62,8 @@ def _command(name: str) -> Sequence[str | Path]:
             return [VENVS / "peer-sdk1" / "bin" / "python", HERE / "servers" / "sdk1.py"]
         case "sdk2":  # FastMCP 4 stands on it
             return [VENVS / "peer-fastmcp4" / "bin" / "python", HERE / "servers" / "sdk2.py"]
-        case "kit":
-            return [sys.executable, HERE / "servers" / "kit.py"]
+        case "kit" | "swallows":
+            return [sys.executable, HERE / "servers" / f"{name}.py"]
         case "sdk1-sse":
             return [VENVS / "peer-sdk1" / "bin" / "python", HERE / "servers" / "sdk1_sse.py"]
         case "everything" | "everything-sse":
