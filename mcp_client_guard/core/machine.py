@@ -6,14 +6,14 @@ of its own. From the top:
     Hooking      what the `reconcile` hook asks            Carrying     a legacy session, and its one GET stream
     Crowding     requests that wait for a connection       Aside        the standalone stream makes room for that
     Calls        what the host sends                       Streams      what the shell tells of a stream
-    Choosing     which generation is used                  Disowning    answers that name another session
-    Taking       whose a message of the server's is        Upgrading    to a socket, and back
-    TakeOver     what a process that died has left         Notes        posts that have no answer
-    OwnRequests  who is told of our own answers            Closing      one last look before an answer
-    Moves        a server that changes its generation      Trials       is a resume proven
-    Recovery     a session is lost, and opened again       Placing      where an event belongs
-    Suspecting   is it lost: what a ping says              Registry     every stream, and what of it is stored
-    Detecting    streamable HTTP, or legacy HTTP+SSE
+    Choosing     which generation is used                  Awaiting     an answer that may come on another stream
+    Taking       whose a message of the server's is        Disowning    answers that name another session
+    TakeOver     what a process that died has left         Upgrading    to a socket, and back
+    OwnRequests  who is told of our own answers            Notes        posts that have no answer
+    Moves        a server that changes its generation      Closing      one last look before an answer
+    Recovery     a session is lost, and opened again       Trials       is a resume proven
+    Suspecting   is it lost: what a ping says              Placing      where an event belongs
+    Detecting    streamable HTTP, or legacy HTTP+SSE       Registry     every stream, and what of it is stored
     Restoring    a new session brought to where we were
     Listening    subscriptions of 2026-07-28
     Reconciling  calls without stream or session

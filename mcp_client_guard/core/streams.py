@@ -7,8 +7,8 @@ from typing import Any
 from attrs import define, evolve
 
 from .actions import Hangup, Report, Timer, TimerKind
+from .awaiting import Awaiting
 from .classify import is_of_gateway, is_suspect_answer, may_pass
-from .disowning import Disowning
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
 from .messages import messages_of
@@ -23,7 +23,7 @@ _NO_BODY_STATUSES = frozenset({405, 406, 501})
 
 
 @define(eq=False, repr=False)
-class Streams(Disowning):
+class Streams(Awaiting):
     """Owns every stream of one connection of the host's."""
 
     def begun(self, told: Begun) -> None:
@@ -82,9 +82,11 @@ class Streams(Disowning):
             return
         empty = "the server accepted the request without an answer"
         why = empty if told.body is None else "the answer could not be read"
-        self.calls.unreadable(stream.call, told.body, why)
+        awaits = self._awaits_elsewhere(stream, told.body, why)
+        if not awaits:
+            self.calls.unreadable(stream.call, told.body, why)
         self._drop_parts(stream, told.body)
-        if self.current(told.stream, told.connection) is not None:
+        if not awaits and self.current(told.stream, told.connection) is not None:
             self._finish(stream, linger=True)
 
     def _body_of_get(self, stream: Stream, told: BodyReceived) -> None:
@@ -218,12 +220,6 @@ class Streams(Disowning):
         """As good as cut. Where nobody waits, what stands behind the witness is the end of the log."""
         self.out.append(Hangup(stream.connection.number))
         self._cut(stream, why, at, clean=stream.is_unwanted and stream.connection.witnessed)
-
-    def answer_overdue(self, number: int) -> None:
-        """An answer that could not be read was followed by no other."""
-        stream = self._streams.get(number)
-        if stream is not None and stream.call is not None and stream.call.in_flight:
-            self._give_up(stream, "its answer could not be read")
 
     def ping_over(self, answered: bool) -> None:
         """Our ping has its answer, or will have none."""

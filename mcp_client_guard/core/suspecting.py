@@ -132,13 +132,18 @@ class Suspecting(Detecting):
 
     def unreadable(self, call: Call, body: Any, reason: str) -> None:
         """What came with status 200 is no answer to this request, and no other will follow."""
-        said = None if body is UNREADABLE or messages_of(body) else body
+        said = _said_by(body)
         if not call.in_flight or self.suspect_answer(call, said, reason):
             return
         if call.own is Own.PING:
             self._own_failed(call, reason, Refusal(200, said))
         else:
             self.in_doubt(call, reason)
+
+    def is_told_lost(self, call: Call, body: Any) -> bool:
+        """Whether by the user's own word this, with status 200, is said by a server that has lost the session."""
+        ruling = self._rule_on(call, Refusal(200, _said_by(body)), session_sent=True)
+        return ruling.session is SessionWord.GONE
 
     def _may_suspect(self, call: Call, refusal: Refusal) -> bool:
         """Not where a new session has made no difference. Nor is what is no answer the word of a server that has
@@ -319,6 +324,11 @@ class Suspecting(Detecting):
     def _open_another(self) -> None:
         """Open a session in place of this one, or beside it where that is only suspected."""
         ...
+
+
+def _said_by(body: Any) -> Any:
+    """What came in the place of an answer, as far as it says anything."""
+    return None if body is UNREADABLE or messages_of(body) else body
 
 
 def _ran_if_gone(call: Call, ruling: Ruling) -> Ran:

@@ -12,6 +12,7 @@ from attrs import define, field
 
 from mcp_client_guard.core.actions import Get, OpenSocket, Post
 from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, EventReceived, Refused, TooLarge
+from mcp_client_guard.core.stream import STANDALONE
 
 from .answer import Answer
 from .sent import DEEPEST_CAUSE, Sent, is_stream_error, why_lost
@@ -20,6 +21,7 @@ from .sse import EventReader, parse_json
 logger = logging.getLogger("mcp_client_guard")
 
 _REFUSAL_SECONDS = 5.0
+_JUST_NOW = 1.0
 
 
 class BodyTooLarge(Exception):
@@ -42,6 +44,13 @@ class Exchange:
     lingering: bool = False
     paused: bool = False
     """The host is behind, so that nothing is read: no byte can come."""
+    reader: EventReader | None = None
+
+    @property
+    def brings_event(self) -> bool:
+        """Whether an event of the standalone stream is on its way: part of it is here, and more came just now."""
+        is_amid = self.order.stream == STANDALONE and self.reader is not None and self.reader.is_amid
+        return is_amid and anyio.current_time() - self.last_byte < _JUST_NOW
 
     async def read_body(self, chunks: AsyncIterator[bytes], limit: int) -> bytes:
         """The whole body; what comes while it lingers is thrown away.

@@ -65,6 +65,11 @@ class EventReader:
     _is_told: bool = field(default=False, init=False)
     """All that there is to tell of it."""
 
+    @property
+    def is_amid(self) -> bool:
+        """Whether part of an event is here that is not too large, and the rest is not."""
+        return not self._skipping and bool(_COMMENTS.sub(b"", self._tail).strip())
+
     def feed(self, chunk: bytes) -> list[EventReceived | TooLarge]:
         """The events that these bytes complete.
 

@@ -75,7 +75,7 @@ _CLOSING_SECONDS = 0.8
 _LAST_NOTES_SECONDS = 0.2
 _LAST_RECORDS_SECONDS = 0.3
 _PAUSED_SECONDS = 1.0
-"""After which a timer is looked at again that ran out while its stream was not read."""
+"""After which a timer is looked at again that ran out while what it measures stood still."""
 _TRUTH = {"true": True, "false": False}
 
 
@@ -236,12 +236,15 @@ class StreamableHttp:
             self.tasks.start_soon(self._saving.group)
 
     def _is_paused(self, timer: Timer) -> bool:
-        """Whether it measures what the server sends on a stream that is not read, since the host is behind."""
+        """Whether its stream is not read, since the host is behind, or what it waits for is just coming."""
         if timer.kind is TimerKind.DEADLINE:
             return False
         # An answer may come on any stream.
         anywhere = timer.kind is TimerKind.ANSWER
-        return any(e.paused and (anywhere or e.order.stream == timer.stream) for e in self._exchanges.values())
+        return any(
+            (e.paused and (anywhere or e.order.stream == timer.stream)) or (anywhere and e.brings_event)
+            for e in self._exchanges.values()
+        )
 
     def _check_idle(self, connection: int, now: float) -> None:
         exchange = self._exchanges.get(connection)
@@ -362,7 +365,7 @@ class StreamableHttp:
 
     async def _read_events(self, exchange: Exchange, answer: Answer) -> None:
         order = exchange.order
-        reader = EventReader(order.stream, order.connection, self._policy.max_event_size)
+        reader = exchange.reader = EventReader(order.stream, order.connection, self._policy.max_event_size)
         async for chunk in answer.chunks():
             exchange.last_byte = anyio.current_time()
             if exchange.lingering:

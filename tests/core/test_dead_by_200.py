@@ -54,10 +54,10 @@ def says(peer: Peer, said: Any, *, events: bool = False) -> list[Action]:
     """All of the answer with 200; as events, a body of None is a stream without any."""
     actions = peer.accept(events=events)
     if not events:
-        return actions + peer.body(said)
-    if said is not None:
+        actions += peer.body(said)
+    elif said is not None:
         actions += peer.event(None, b"<html>" if said is UNREADABLE else said)
-    actions += peer.end() if peer.is_open else []
+    actions += peer.end() if events and peer.is_open else []
     if peer.driver.is_set(TimerKind.ANSWER, peer.stream):
         actions += peer.driver.elapse(TimerKind.ANSWER, peer.stream)
     return actions

@@ -395,3 +395,20 @@ def test_of_a_comment_that_does_not_end_nothing_is_kept(head: bytes) -> None:
     (event,) = reader.feed(b"\ndata: 1\n\n")
     assert isinstance(event, EventReceived)
     assert event.body == 1
+
+
+def test_it_knows_whether_an_event_is_on_its_way() -> None:
+    reader = EventReader(1, 1, 100)
+    came = [
+        (b"", False),
+        (b": a\n", False),
+        (b"\n:b\n", False),
+        (b"data: 1", True),
+        (b"\n\n", False),
+        (b"data: 2\n\ndata:", True),
+        (b"x" * 200, False),
+        (b"\n\n", False),
+    ]
+    for received, is_amid in came:
+        reader.feed(received)
+        assert reader.is_amid is is_amid, received

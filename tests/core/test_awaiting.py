@@ -1,0 +1,322 @@
+"""A 2xx that is no answer, to a request whose answer the standalone stream may bring: the Ruby SDK's habit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_client_guard.core.actions import Action, Get, Hangup, Post, SetTimer, TimerKind
+from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.inputs import UNREADABLE, ReconnectRequested
+from mcp_client_guard.core.model import JSON, Outcome
+from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.report import Reinitialized, SessionLost
+from tests.core.driver import RESULT, Driver, Peer, delivered, in_doubt, note, of, outcomes, reports
+
+LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}
+ACCEPTED = {"accepted": True}
+SAID: dict[str, tuple[int, Any]] = {
+    "accepted": (200, ACCEPTED),
+    "accepted with 202": (202, ACCEPTED),
+    "202 and nothing": (202, None),
+    "200 and nothing": (200, None),
+    "HTML": (200, UNREADABLE),
+    "a batch of nothing": (200, [ACCEPTED]),
+}
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver().opened(standalone=True)
+
+
+@pytest.fixture
+def stream(driver: Driver) -> Peer:
+    return driver.standalone
+
+
+def says(peer: Peer, how: str = "accepted") -> list[Action]:
+    status, body = SAID[how]
+    return peer.accept(events=False, status=status) + peer.body(body)
+
+
+def waiting(driver: Driver, how: str = "accepted", **arguments: Any) -> Peer:
+    """A call whose POST is over, and has not brought its answer."""
+    call = driver.call(**arguments)
+    actions = says(call, how)
+    assert not outcomes(actions)
+    assert not of(actions, Post), "no ping asks for the session yet"
+    return call
+
+
+def methods(actions: list[Action]) -> list[str]:
+    return [post.message.get("method", "") for post in of(actions, Post)]
+
+
+def told(actions: list[Action]) -> str:
+    (answer,) = delivered(actions)
+    doubt = CallInDoubt.find(answer["result"])
+    assert doubt is not None
+    return doubt.reason
+
+
+# It comes.
+
+
+@pytest.mark.parametrize("how", SAID)
+def test_the_answer_that_follows_on_the_standalone_stream_is_the_answer(
+    driver: Driver, stream: Peer, how: str
+) -> None:
+    call = waiting(driver, how)
+    actions = stream.event(None, call.result())
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert not of(actions, Post)
+    assert not call.is_open, "nothing more is owed on its own stream"
+    assert not driver.is_set(TimerKind.UNWANTED, call.stream)
+    assert driver.elapse(TimerKind.ANSWER, call.stream) == []
+
+
+def test_so_it_is_for_many_at_once_in_any_order(driver: Driver, stream: Peer) -> None:
+    calls = [driver.call(n=n) for n in range(8)]
+    for call in calls:
+        assert not outcomes(says(call))
+    for call in reversed(calls):
+        actions = stream.event(None, call.result())
+        assert [m["id"] for m in delivered(actions)] == [call.host_id]
+        assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+def test_equal_calls_that_wait_are_two_calls(driver: Driver, stream: Peer) -> None:
+    """Each passes through this wait on such a server: it says nothing against them."""
+    first, second = waiting(driver, n=1), waiting(driver, n=1)
+    assert first.stream != second.stream
+    assert outcomes(stream.event(None, second.result())) == [Outcome.COMPLETED]
+    assert outcomes(stream.event(None, first.result())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("method", ["tools/list", "resources/read"])
+def test_so_it_is_for_any_request_of_the_host_s(driver: Driver, stream: Peer, method: str) -> None:
+    request = driver.request(method)
+    assert not outcomes(says(request))
+    assert outcomes(stream.event(None, request.result({"tools": []}))) == [Outcome.COMPLETED]
+
+
+def test_a_ping_that_draws_it_is_no_proof_against_the_session(driver: Driver, stream: Peer) -> None:
+    call = driver.call()
+    call.refuse(400)
+    ping = driver.sent("ping")
+    assert methods(says(ping)) == []
+    actions = stream.event(None, ping.result({}))
+    assert outcomes(actions) == [Outcome.COMPLETED], "400 was its answer"
+    assert not driver.is_waited_for("initialize")
+    assert not reports(driver.log, SessionLost)
+
+
+def test_while_the_stream_is_being_opened_it_may_come_too() -> None:
+    driver = Driver()
+    driver.initialize()
+    driver.notify("notifications/initialized")
+    driver.elapse(TimerKind.CONFIRM)
+    call = waiting(driver)
+    driver.standalone.accept()
+    assert outcomes(driver.standalone.event(None, call.result())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("code", [-32600, -32000])
+def test_an_error_that_may_mean_a_lost_session_has_that_asked_there_too(
+    driver: Driver, stream: Peer, code: int
+) -> None:
+    call = waiting(driver)
+    assert methods(stream.event(None, call.error(code))) == ["ping"]
+    actions = driver.sent("ping").answer({})
+    assert outcomes(actions) == [Outcome.IN_DOUBT if code == -32000 else Outcome.COMPLETED]
+
+
+# It does not.
+
+
+@pytest.mark.parametrize("how", SAID)
+def test_without_one_within_witness_timeout_the_session_is_asked_and_the_call_is_in_doubt(
+    driver: Driver, how: str
+) -> None:
+    call = waiting(driver, how)
+    assert driver.timers[next(t for t in driver.timers if t.kind is TimerKind.ANSWER)] == driver.now + 5
+    assert methods(driver.elapse(TimerKind.ANSWER, call.stream)) == ["ping"]
+    actions = driver.sent("ping").answer({})
+    assert in_doubt(actions)
+    says_nothing = SAID[how][1] is None
+    assert ("without an answer" if says_nothing else "could not be read") in told(actions)
+
+
+def test_a_harmless_call_is_sent_again_then(driver: Driver) -> None:
+    driver.listed(LOOK)
+    call = driver.call("look")
+    says(call)
+    driver.elapse(TimerKind.ANSWER, call.stream)
+    assert methods(driver.sent("ping").answer({})) == ["tools/call"]
+
+
+def test_a_session_that_says_so_to_everything_is_replaced_as_it_was(driver: Driver) -> None:
+    call = waiting(driver)
+    driver.elapse(TimerKind.ANSWER, call.stream)
+    ping = driver.sent("ping")
+    says(ping)
+    assert methods(driver.elapse(TimerKind.ANSWER, ping.stream)) == ["initialize"]
+    actions = driver.reinitialized()
+    assert in_doubt(actions)
+    assert reports(actions, Reinitialized)
+
+
+def test_what_the_user_knows_for_the_word_of_a_lost_session_is_not_waited_behind() -> None:
+    driver = Driver(GuardPolicy(is_session_lost=lambda status, body: body == {"detail": "gone"}))
+    driver.opened(standalone=True)
+    call = driver.call()
+    call.accept(events=False)
+    assert reports(call.body({"detail": "gone"}), SessionLost)
+    assert not driver.is_set(TimerKind.ANSWER, call.stream)
+
+
+def test_an_answer_that_comes_later_still_is_found(driver: Driver, stream: Peer) -> None:
+    call = waiting(driver)
+    driver.elapse(TimerKind.ANSWER, call.stream)
+    driver.sent("ping").answer({})
+    assert outcomes(stream.event(None, call.result())) == [Outcome.RECOVERED]
+
+
+def test_one_that_is_too_large_there_leaves_it_a_little_longer(driver: Driver, stream: Peer) -> None:
+    call = waiting(driver)
+    driver.now += 4
+    stream.too_large(call.stream)
+    assert stream.is_open
+    assert driver.timers[next(t for t in driver.timers if t.kind is TimerKind.ANSWER)] == driver.now + 5
+    actions = driver.elapse(TimerKind.ANSWER, call.stream)
+    assert in_doubt(actions)
+    assert not of(actions, Post), "the session has answered"
+
+
+# Where it cannot come.
+
+
+def test_what_waits_to_be_opened_afresh_brings_none(driver: Driver, stream: Peer) -> None:
+    stream.cut()
+    call = driver.call()
+    assert methods(says(call)) == ["ping"]
+
+
+def test_what_is_being_opened_afresh_may(driver: Driver, stream: Peer) -> None:
+    stream.cut()
+    stream.begin()
+    call = waiting(driver)
+    stream.accept()
+    assert outcomes(stream.event(None, call.result())) == [Outcome.COMPLETED]
+
+
+def test_the_answer_to_an_initialize_does_not_come_on_the_stream_of_an_older_session(driver: Driver) -> None:
+    opening = driver.request("initialize", RESULT)
+    assert outcomes(says(opening)) == [Outcome.RESENT]
+
+
+def test_nor_does_that_of_a_lost_session_s_call_on_a_newer_stream(driver: Driver) -> None:
+    call = driver.call()
+    call.begin()
+    driver.call().refuse(404)
+    driver.reinitialized()
+    driver.standalone.accept()
+    assert in_doubt(says(call))
+
+
+def test_without_a_session_an_answer_comes_on_its_own_stream_alone(driver: Driver) -> None:
+    call = driver.request("tools/call", {"name": "charge"}, mcp_protocol_version="2026-07-28")
+    assert in_doubt(says(call))
+
+
+def test_a_body_with_its_answer_is_not_waited_behind(driver: Driver) -> None:
+    call = driver.call()
+    call.accept(events=False)
+    assert outcomes(call.body([ACCEPTED, call.result()])) == [Outcome.COMPLETED]
+    assert not call.is_open
+
+
+# What happens meanwhile.
+
+
+@pytest.mark.parametrize("held", ["witness first", "answer first"])
+def test_a_cut_of_the_stream_leaves_time_for_the_replay(driver: Driver, stream: Peer, held: str) -> None:
+    stream.event("s1", note("a"))
+    stream.event("s2", note("b"))
+    call = waiting(driver)
+    stream.cut(after=4)
+    assert [type(a) for a in driver.elapse(TimerKind.ANSWER, call.stream)] == [SetTimer]
+    stream.accept()
+    events: list[tuple[str, JSON]] = [("s2", note("b")), ("s3", call.result())]
+    actions = [a for event in (events if held == "witness first" else events[::-1]) for a in stream.event(*event)]
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+def test_but_not_for_ever(driver: Driver, stream: Peer) -> None:
+    stream.event("s1", note("a"))
+    call = waiting(driver)
+    stream.cut()
+    driver.elapse(TimerKind.ANSWER, call.stream)
+    assert methods(driver.elapse(TimerKind.ANSWER, call.stream)) == ["ping"]
+
+
+def test_where_the_stream_is_refused_for_good_it_is_over(driver: Driver, stream: Peer) -> None:
+    waiting(driver, n=1), waiting(driver, n=2)
+    stream.cut()
+    assert methods(stream.refuse(405)) == ["ping"]
+    assert outcomes(driver.sent("ping").answer({})) == [Outcome.IN_DOUBT] * 2
+
+
+def test_with_its_session_it_is_over(driver: Driver) -> None:
+    call = waiting(driver)
+    ping_too = driver.feed(ReconnectRequested(driver.now))
+    assert methods(ping_too) == ["ping"]
+    says(driver.sent("ping"))
+    driver.standalone.accept()
+    actions = driver.call("other").refuse(404)
+    assert in_doubt(actions)
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert "could not be read" in told(actions)
+    driver.reinitialized()
+    assert driver.machine.session.session_id == "session-two"
+
+
+def test_the_host_s_cancel_ends_the_wait(driver: Driver, stream: Peer) -> None:
+    call = waiting(driver)
+    actions = driver.cancel(call)
+    assert outcomes(actions) == [Outcome.CANCELLED]
+    assert methods(actions) == ["notifications/cancelled"]
+    assert of(actions, Hangup)
+    assert driver.elapse(TimerKind.ANSWER, call.stream) == []
+    assert not delivered(stream.event(None, call.result()))
+
+
+def test_the_deadline_ends_it(driver: Driver) -> None:
+    call = waiting(driver)
+    actions = driver.elapse(TimerKind.DEADLINE, call.stream)
+    assert "call_deadline" in told(actions)
+    assert not driver.is_set(TimerKind.UNWANTED, call.stream)
+
+
+def test_leaving_ends_it(driver: Driver) -> None:
+    waiting(driver)
+    assert in_doubt(driver.close())
+
+
+def test_reconnecting_touches_no_call_that_waits(driver: Driver, stream: Peer) -> None:
+    call = waiting(driver)
+    actions = driver.feed(ReconnectRequested(driver.now))
+    assert [get.stream for get in of(actions, Get)] == [0]
+    stream.accept()
+    assert outcomes(stream.event(None, call.result())) == [Outcome.COMPLETED]
+
+
+def test_what_the_hook_asks_waits_as_well() -> None:
+    driver = Driver(has_hook=True).opened(standalone=True)
+    driver.call().cut()
+    asked = driver.hook_asks("tools/call", {"name": "status"})
+    assert not of(says(asked), Post)
+    assert outcomes(driver.standalone.event(None, asked.result())) == [Outcome.COMPLETED]
