@@ -55,6 +55,8 @@ class Trial:
     """The exact cursor was sent because the witness had not come."""
     must_come_first: bool = False
     """On a socket no message but the proof may come first."""
+    is_silent: bool = True
+    """No event of any kind has come."""
     held: list[EventReceived] = field(factory=list)
     held_bytes: int = 0
     primed: str | None = None

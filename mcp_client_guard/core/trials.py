@@ -33,12 +33,14 @@ class Trials(Placing):
         self.out.append(SetTimer(stream.timer(TimerKind.WITNESS), self.policy.witness_timeout))
 
     def _resumed_event(self, stream: Stream, event: EventReceived) -> None:
-        body, trial = event.body, stream.connection.trial
-        if not isinstance(body, dict) or trial is None:
+        trial = stream.connection.trial
+        if trial is None:
             return
-        if body.get("resumed") is False:
+        trial.is_silent = False
+        said = event.body.get("resumed") if isinstance(event.body, dict) else None
+        if said is False:
             self._gap_reported(stream, SAYS_NOT_RESUMED)
-        elif body.get("resumed") is True and trial.is_exact and not trial.has_started_over:
+        elif said is True and trial.is_exact and not trial.has_started_over:
             self._judge(stream, trial, Judged(SAYS_RESUMED, fits=False), None)
 
     def _gap_reported(self, stream: Stream, why: str) -> None:
@@ -55,6 +57,7 @@ class Trials(Placing):
             self._reopen(stream, self._delay(stream))
 
     def _weigh(self, stream: Stream, trial: Trial, event: EventReceived) -> None:
+        trial.is_silent = False
         carried = bool(messages_of(event.body)) and event.name == "message"
         verdict = trial.weigh(event, carried)
         if isinstance(verdict, Judged) and verdict.evidence is STARTED_OVER and stream.call is not None:
@@ -95,7 +98,8 @@ class Trials(Placing):
         elif stream.kind is StreamKind.STANDALONE and not connection.on_socket:
             forget = self._forget_trail if evidence == WITNESS_MISSING else self._drop_cursor
             forget(stream)
-            self._refresh(connection.opened_at or 0.0)
+            if not (trial.is_silent and stream.doubtful):  # else it is opened afresh, and the refresh is due then
+                self._refresh(connection.opened_at or 0.0)
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
             self._settle_unverified(stream, trial, event)
             return
@@ -134,6 +138,10 @@ class Trials(Placing):
             self._reopen(stream, Delay(0, stream.retry_ms))
         else:
             self._judge(stream, trial, Judged(trial.unproven, fits=False), None)
+            if stream.kind is StreamKind.STANDALONE and trial.is_silent:
+                # It may be no listening stream: the Java SDK replays nothing to a GET with a cursor, and leaves it
+                # open and silent for ever. Only one without is where it sends what is new.
+                self._reopen(stream, Delay(0, stream.retry_ms))
 
     def _trial_cut(self, stream: Stream, trial: Trial, *, clean: bool) -> bool:
         """The connection ended before the trial did. Returns whether that ended the stream, too."""
