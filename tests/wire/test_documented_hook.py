@@ -1,11 +1,13 @@
-"""The hook of docs/outcomes.md has a call sent again only if the server says that it knows nothing of it."""
+"""The hook of docs/outcomes.md has no call sent again that may be running still: it looks, waits, looks again."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 
 import mcp_client_guard
@@ -23,26 +25,42 @@ def documented_hook() -> Any:
     """The function alone, as it stands on the page."""
     (block,) = [b.split("```")[0] for b in PAGE.read_text().split("```python\n") if f"def {NAME}(" in b]
     function = next(node for node in ast.parse(block).body if getattr(node, "name", "") == NAME)
-    names: dict[str, Any] = dict(vars(mcp_client_guard))
+    names: dict[str, Any] = {**vars(mcp_client_guard), "anyio": SimpleNamespace(sleep=at_once)}
     exec(compile(ast.Module([function], []), str(PAGE), "exec"), names)
     return names[NAME]
 
 
-class Bank(Cutting):
-    """Its charges are cut; `find_charge` says what it is told to."""
+async def at_once(seconds: float) -> None:
+    """No time passes."""
+    await anyio.lowlevel.checkpoint()
 
-    def __init__(self, found: Any) -> None:
+
+NONE = {"structuredContent": {"charge": None}}
+
+
+class Bank(Cutting):
+    """Its charges are cut; `find_charge` says what it is told to, one after the other."""
+
+    def __init__(self, *found: Any) -> None:
         super().__init__()
-        self.found = found
+        self.answers = list(found)
+        self.asked = 0
+
+    @property
+    def found(self) -> Any:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     async def call(self, request: Request, reply: Reply) -> None:
         if request.json["params"]["name"] == "charge":
             await super().call(request, reply)
-        elif self.found is How.RST:
+            return
+        self.asked += 1
+        found = self.found
+        if found is How.RST:
             await reply.play(How.RST)
         else:
             answer = tool_result(request.rpc_id, "told")
-            await reply.json({**answer, "result": {**answer["result"], **self.found}})
+            await reply.json({**answer, "result": {**answer["result"], **found}})
 
 
 @pytest.mark.parametrize(
@@ -65,10 +83,21 @@ async def test_a_search_that_failed_leaves_the_charge_in_doubt(found: Any) -> No
     assert len(bank.ran) == 1
 
 
-async def test_no_such_charge_has_it_sent_again() -> None:
-    bank = Bank({"structuredContent": {"charge": None}})
+async def test_no_such_charge_yet_may_be_one_that_is_running() -> None:
+    bank = Bank(NONE)
     async with served(bank, reconcile=documented_hook()) as (_, host):
-        assert (await host.call()).text == "charged 2"
+        answer = await host.call()
+    assert isinstance(answer.doubt, CallInDoubt)
+    assert bank.asked > 1
+    assert len(bank.ran) == 1
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+async def test_a_charge_that_was_running_is_found_at_a_later_look(looks: int) -> None:
+    bank = Bank(*[NONE] * looks, {"structuredContent": {"charge": 100}})
+    async with served(bank, reconcile=documented_hook()) as (_, host):
+        assert (await host.call()).text == "charged 100"
+    assert len(bank.ran) == 1
 
 
 async def test_a_charge_that_is_found_is_the_answer() -> None:
