@@ -35,6 +35,11 @@ class Aside(Streams):
         """One of the streams has turned out to be a legacy one."""
         return any(stream.connection.brought_endpoint for stream in self._streams.values())
 
+    @property
+    def may_carry(self) -> bool:
+        """Whether the host's client has the connections that a legacy session takes."""
+        return self.room is None or self.room.has_for_carrier
+
     def look_for_carrier(self) -> bool:
         """Ask for a legacy stream, whose place the standalone stream leaves meanwhile; but if that one lives, the
         server is no legacy one: then nothing is asked."""

@@ -15,7 +15,7 @@ from .actions import NO_DELAY, Delay, Report
 from .classify import LOCKED, Ran, code_of, may_be_legacy, may_pass, rule_on
 from .ledger import Call, Own, Refusal
 from .model import Generation
-from .report import Connected
+from .report import Connected, Unreachable
 from .restoring import Restoring
 from .session import shown_server
 
@@ -24,6 +24,8 @@ _NO_LEGACY_STREAM = (200, 400, 404, 405)
 
 400 is streamable HTTP's (2025-11-25 transports, Session Management 2; measured).
 """
+
+_NO_ROOM = "if the server speaks HTTP+SSE, whose stream holds a connection, http_client must allow two or more"
 
 
 @define(eq=False, repr=False)
@@ -70,7 +72,15 @@ class Detecting(Restoring):
         is_asked = not session_sent and may_be_legacy(refusal.status, refusal.body)
         # Who has had a session by POST knows what an error looks like that comes by it.
         reads_posts = self.session.incarnation > 0 and code_of(refusal.body) is not None
-        if not is_asked or reads_posts or not self.streams.look_for_carrier():
+        if not is_asked or reads_posts:
+            return False
+        if not self.streams.may_carry:
+            is_bare = code_of(refusal.body) is None
+            if is_bare:
+                self.out.append(Report(Unreachable("carrier", _NO_ROOM, 1)))
+                self.unopened(call, f"HTTP {refusal.status}; {_NO_ROOM}", refusal)
+            return is_bare
+        if not self.streams.look_for_carrier():
             return False
         self._refused.append((call, refusal))
         if self.streams.has_endpoint:
@@ -129,7 +139,8 @@ class Detecting(Restoring):
 
     def _put(self, call: Call, delay: Delay = NO_DELAY) -> None:
         may_choose = not self._is_known and self.session.generation is Generation.STREAMABLE_HTTP
-        if call.method == "initialize" and may_choose and self.shared.found is Generation.LEGACY_SSE:
+        is_found = self.shared.found is Generation.LEGACY_SSE and self.streams.may_carry
+        if call.method == "initialize" and may_choose and is_found:
             self.is_remembered = True
             self.session.generation = Generation.LEGACY_SSE
         super()._put(call, delay)

@@ -58,6 +58,11 @@ class Room:
         """By streams that last; the last connection is never taken for one of these."""
         return self._used()[Use.LASTING] >= self.spare + self.calls - 1
 
+    @property
+    def has_for_carrier(self) -> bool:
+        """And another one to post by."""
+        return self.calls + self.spare > 1
+
     def has_for_note(self, method: str | None) -> bool:
         return method in NEVER_WAIT or self._used()[Use.NOTE] < max(1, self.spare - _KEPT)
 

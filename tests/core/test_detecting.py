@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import AskUpgrade, EndSession, Get, OpenSocket, Post, TimerKind
-from mcp_client_guard.core.inputs import Answered, EventReceived, UpgradeAnswered
+from mcp_client_guard.core.inputs import Answered, ConnectionFreed, EventReceived, UpgradeAnswered
 from mcp_client_guard.core.model import (
     CallSent,
     CursorDropped,
@@ -18,7 +18,7 @@ from mcp_client_guard.core.model import (
     SessionEnded,
 )
 from mcp_client_guard.core.policy import GuardPolicy
-from mcp_client_guard.core.report import Connected, EndpointRefused, GenerationChosen, SessionLost
+from mcp_client_guard.core.report import Connected, EndpointRefused, GenerationChosen, SessionLost, Unreachable
 from mcp_client_guard.core.state import SessionState
 from tests.core.driver import RESULT, delivered, evidence, note, of, outcomes, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
@@ -709,3 +709,63 @@ def test_a_late_refusal_of_one_that_was_given_up_says_nothing_of_the_one_that_is
     driver.sent("notifications/initialized").accept(status=202, events=False)
     driver.peer(0).accept()
     assert of(driver.peer(0).cut(), Get)
+
+
+# A client of one connection, which the stream would hold.
+
+
+def narrow(**rest: Any) -> Legacy:
+    return Legacy(generation="auto", max_calls=1, spare=0, **rest)
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_a_client_of_one_connection_is_told_at_once(status: int) -> None:
+    driver = narrow()
+    sent = driver.request("initialize")
+    actions = sent.refuse(status)
+    assert not of(actions, Get)
+    (answer,) = delivered(actions)
+    assert answer["error"]["data"]["http_status"] == status
+    assert "two or more" in answer["error"]["message"]
+    assert reports(actions, Unreachable)
+
+
+def test_but_an_error_of_the_server_s_is_its_answer() -> None:
+    driver = narrow()
+    sent = driver.request("initialize")
+    answer = delivered(sent.refuse(400, sent.error(-32602)))[0]
+    assert answer["error"]["code"] == -32602
+
+
+def test_two_connections_are_enough() -> None:
+    driver = Legacy(generation="auto", max_calls=1, spare=1)
+    sent = driver.request("initialize")
+    end = sent.stale()
+    assert of(sent.refuse(405) + end.free(), Get)
+
+
+def test_its_probe_passes_and_what_other_clients_have_found_is_not_for_it() -> None:
+    driver = narrow()
+    driver.machine.shared.found = Generation.LEGACY_SSE
+    driver.request("server/discover")
+    trial = driver.sent("initialize")
+    end = trial.stale()
+    actions = trial.refuse(405) + end.free()
+    assert [p.message["method"] for p in of(actions, Post)] == ["server/discover"]
+    assert not of(driver.log, Get)
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_where_its_server_goes_back_it_is_told_at_once(status: int) -> None:
+    driver = narrow()
+    super(Legacy, driver).opened()
+    for connection in range(1, 9):
+        driver.feed(ConnectionFreed(connection))
+    call = driver.call()
+    actions = call.refuse(status)
+    for _ in range(12):
+        for method in ("ping", "initialize"):
+            if driver.is_waited_for(method):
+                actions = actions + driver.sent(method).refuse(status)
+    assert [told["id"] for told in delivered(actions)] == [call.host_id]
+    assert not of(driver.log, Get)[1:], "the standalone stream alone"

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 
 from mcp_client_guard import (
@@ -114,6 +115,24 @@ async def test_in_mid_session_it_is_never_looked_for(playing: Playing) -> None:
     async with playing(ScriptedMcp(call=refuse(405))) as (server, host):
         assert (await host.call()).is_error
         assert len(server.sent("GET")) == 1, "the standalone stream"
+
+
+@pytest.mark.parametrize("generation", ["auto", "sessions"])
+@pytest.mark.parametrize("connections", [1, 2])
+async def test_its_stream_needs_a_connection_beside_those_for_posts(generation: str, connections: int) -> None:
+    limits = httpx.Limits(max_connections=connections)
+    async with httpx.AsyncClient(limits=limits) as client:
+        options = {"http_client": client, "generation": generation}
+        async with plainly(LegacyMcp(), start=False, **options) as (server, host):
+            params = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            }
+            answer = await host.request("initialize", params)
+            assert len(server.sent("GET")) == connections - 1
+            assert ("result" in answer) is (connections == 2)
+            assert connections == 2 or "two or more" in answer["error"]["message"]
 
 
 # The endpoint.
