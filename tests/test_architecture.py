@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mcp_client_guard
-from mcp_client_guard.core.carrier import Carrying
+from mcp_client_guard.core.beside import Beside
 from mcp_client_guard.core.hooking import Hooking
 
 ROOT = Path(mcp_client_guard.__file__).parent
@@ -223,7 +223,7 @@ def modules_of(top: type) -> set[str]:
     return {name.removeprefix(f"{PACKAGE}.") for name in known if starts_with(name, PACKAGE)}
 
 
-STREAMS, CALLS = modules_of(Carrying), modules_of(Hooking)
+STREAMS, CALLS = modules_of(Beside), modules_of(Hooking)
 
 
 @pytest.mark.parametrize(("name", "path"), [m for m in MODULES if m[0] in STREAMS | CALLS])

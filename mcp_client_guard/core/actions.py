@@ -26,7 +26,7 @@ class TimerKind(Enum):
     CLOSING = auto()
     """The time of a last look at the log; then the answer that is held goes out: `Closing`."""
     ANSWER = auto()
-    """The time an answer has to follow an unreadable one, `Awaiting`, or to come on the carrier, `Carrying`."""
+    """The time an answer has to follow an unreadable one, `Awaiting`, or to come on the carrier, `Beside`."""
     REFRESH = auto()
     """The wait until a host may be told again to read its lists: `Trials`, or of a subscription, `Listening`."""
     BUDGET = auto()

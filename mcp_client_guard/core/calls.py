@@ -292,6 +292,7 @@ class Calls(Choosing):
         call = self.ledger.by_first(first_wire_id)
         if call is not None:
             self._conclude(call)
+            self.conclude_drawn(call)
         if call is None or not call.in_flight:
             return
         if self.is_subscribed(call):

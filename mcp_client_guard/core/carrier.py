@@ -16,8 +16,8 @@ from .aside import Aside
 from .classify import LONGEST_RETRY_AFTER
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
-from .inputs import Answered, Begun, BodyReceived, EventReceived, IdleElapsed, Refused, TooLarge
-from .ledger import Call, Own, Refusal
+from .inputs import Answered, Begun, EventReceived, IdleElapsed, Refused, TooLarge
+from .ledger import Call, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
 from .report import Disconnected, EndpointRefused, Unreachable, UnreadableDropped
@@ -36,7 +36,9 @@ class Carrying(Aside):
     _endpoint: str | None = field(default=None, init=False, repr=False)
     """Where to post; None until the carrier has said so."""
     _carrier: int = field(default=0, init=False)
-    """The connection of the carrier that has said so."""
+    """Which of the endpoints named so far that is; each is a session of its own."""
+    _named: int = field(default=0, init=False)
+    """Endpoints so far."""
     _base: str = field(default="", init=False, repr=False)
     """Where the carrier was answered."""
     _is_used: bool = field(default=False, init=False)
@@ -70,8 +72,14 @@ class Carrying(Aside):
             self.out.append(CancelTimer(stream.timer(TimerKind.ENDPOINT)))
             self._finish(stream)
 
+    def close_standalone(self) -> None:
+        stream = self._streams.get(STANDALONE)
+        if stream is None or stream.kind is not StreamKind.CARRIER:  # which has an end of its own
+            super().close_standalone()
+
     def leave_session(self, opener: Stream | None = None) -> None:
-        self.close_carrier()
+        if self._is_used or self._endpoint is None:  # else the next session is to begin on it
+            self.close_carrier()
         self._abandon("its session was lost")
         self._forget_aside()
         super().leave_session(opener)
@@ -240,16 +248,20 @@ class Carrying(Aside):
         return True
 
     def _take_endpoint(self, stream: Stream, reference: bytes) -> None:
-        endpoint, is_first = endpoint_of(self._base, reference), self._endpoint is None
+        endpoint, before = endpoint_of(self._base, reference), self._endpoint
         if endpoint is None:
             self.out.append(Report(EndpointRefused(shown_origin(self._base, reference))))
-            if is_first:
+            if before is None:
                 self._carrier_failed(stream, "its endpoint is of another origin", final=True)
-            return
-        self._endpoint = endpoint
-        if not is_first:
-            return
-        self._carrier = stream.connection.number
+        elif endpoint != before:
+            self._named += 1
+            self._endpoint, self._carrier = endpoint, self._named
+            if before is None:
+                self._post_awaiting(stream)
+            else:
+                self._named_another(stream)
+
+    def _post_awaiting(self, stream: Stream) -> None:
         self.out.append(CancelTimer(stream.timer(TimerKind.ENDPOINT)))
         if self.calls.is_detecting:
             self.calls.legacy_found()
@@ -257,6 +269,16 @@ class Carrying(Aside):
         self._awaiting.clear()
         for waiting in awaiting:
             self._post_again(waiting, NO_DELAY)
+
+    def _named_another(self, stream: Stream) -> None:
+        """A gateway keeps this stream, and has connected anew behind it: that is another session."""
+        why = "its stream has named another endpoint"
+        if self.session.state is SessionState.NEW:
+            self._carrier_lost(stream, why)  # one that is only tried lasts as long as its stream
+            return
+        self._is_used, self._pinged_at = False, None
+        self.calls.lose_session(why)
+        self._abandon(f"its session was lost: {why}")
 
     def idle(self, told: IdleElapsed) -> None:
         """Its bytes are all that shows that the carrier stands: a silent one's server is asked for some."""
@@ -280,7 +302,7 @@ class Carrying(Aside):
         why = self._too_large("an event")
         if told.answers is not None:
             own = self._streams.get(told.answers)
-            if own is not None and own.call is not None and own.connection.carrier == told.connection:
+            if own is not None and own.call is not None and own.connection.carrier == self._carrier:
                 self.calls.in_doubt(own.call, why, again=False)
                 self._finish(own)
             self.out.append(Report(UnreadableDropped(carrier.name, why)))
@@ -340,61 +362,3 @@ class Carrying(Aside):
 
     def _target(self, stream: Stream) -> str | None:
         return self._endpoint if stream.legacy else None
-
-    def body(self, told: BodyReceived) -> None:
-        stream = self.current(told.stream, told.connection)
-        if stream is None or not stream.legacy or stream.call is None:
-            super().body(told)
-            return
-        for message in messages_of(told.body):
-            self.calls.take(stream, message, direct=True)
-        if self.current(told.stream, told.connection) is stream:
-            self._taken_by_server(stream)
-
-    def _taken_by_server(self, stream: Stream) -> None:
-        """Its POST was answered, and not with its answer."""
-        call = stream.call
-        assert call is not None
-        if not call.in_flight:
-            self._finish(stream, linger=True)
-        elif stream.connection.carrier != self._carrier:
-            self._give_up(stream, "the stream of its session was lost")
-        else:
-            stream.connection.accepted = call.was_taken = True
-            self._ping_accepted = self._ping_accepted or call.own is Own.PING
-
-    def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
-        if not stream.legacy:
-            super()._cut(stream, why, at, clean=clean, by_us=by_us)
-        elif stream.kind is StreamKind.CARRIER:
-            self._carrier_lost(stream, why)
-        elif stream.connection.answered or stream.call is None or not stream.call.in_flight:
-            self._taken_by_server(stream)
-        elif stream.connection.carrier != self._carrier:
-            self._give_up(stream, f"its connection was lost, and the stream of its session ({why})")
-        else:
-            # Written, and nobody has said that it was not taken: its answer may come on the carrier.
-            self.out.append(Report(Disconnected(stream.name, why, 0, resumable=False)))
-            stream.move(StreamStep.CUT)
-            self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.settle_after))
-
-    def answer_overdue(self, number: int) -> None:
-        stream = self._streams.get(number)
-        if stream is None or not stream.legacy or stream.unreadable or stream.call is None:
-            super().answer_overdue(number)
-        elif stream.call.in_flight:
-            self._give_up(stream, "its connection was lost, and no answer has come")
-
-    def finish_call(self, wire_id: int, by: Stream | None = None) -> None:
-        own = self._streams.get(wire_id)
-        if by is not None and by.kind is StreamKind.CARRIER and own is not None:
-            self._finish(own, linger=True)
-        else:
-            super().finish_call(wire_id, by)
-
-    def cancel(self, call: Call) -> bool:
-        stream = self._streams.get(call.wire_id)
-        sent = super().cancel(call)
-        if stream is not None and stream.connection.accepted and self._is_open(stream):
-            self._finish(stream)
-        return sent

@@ -202,6 +202,16 @@ def may_pass(status: int) -> bool:
     return status >= 500 or status in _LATER
 
 
+def is_of_moment(status: int) -> bool:
+    """Whether it is not a word on who asks either: a proxy may say so of what is running."""
+    return may_pass(status) and status not in LOCKED
+
+
+def is_unread(status: int) -> bool:
+    """Whether only a server, or what stands before it, says so that has not passed the request on."""
+    return (status in _REFUSED_UNREAD or status in _SAYS_NOTHING) and not may_pass(status)
+
+
 def may_be_legacy(status: int, body: Any) -> bool:
     """Whether an `initialize` is refused as a server does that speaks HTTP+SSE only (2026-07-28 transports,
     Backwards Compatibility; never at 401, 403 or 429, nor at a 5xx)."""

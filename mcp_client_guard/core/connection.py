@@ -32,7 +32,7 @@ class Connection:
     last_look: LastLook | None = None
     """It was opened for that."""
     carrier: int = 0
-    """The connection of the carrier on which the answer is to come to what was posted; 0 until it is."""
+    """Which of the endpoints that a carrier has named it is posted to; 0 until it is."""
     begun: bool = False
     """Whether any byte of the request can have left on it."""
     answered: bool = False
@@ -42,7 +42,7 @@ class Connection:
     unexpected_status: int = 0
     """Of a GET that was answered without events."""
     accepted: bool = False
-    """Its POST was answered without content: the answer comes on the carrier."""
+    """Its POST is over, or it runs: the answer comes on the carrier."""
     brought_endpoint: bool = False
     """What came on it is a legacy stream: the server may know the session no more."""
     witnessed: bool = False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from .actions import NO_DELAY, Delay, Report
-from .classify import LOCKED, Ran, code_of, may_be_legacy, may_pass, rule_on
+from .classify import LOCKED, Ran, code_of, is_of_moment, is_unread, may_be_legacy, rule_on
 from .ledger import Call, Own, Refusal
 from .model import Generation
 from .report import Connected, Unreachable
@@ -154,9 +154,26 @@ class Detecting(Restoring):
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
         """Beside a carrier the status and the answer travel apart: a proxy's 503 is not the end of a call."""
-        is_of_moment = may_pass(refusal.status) and refusal.status not in LOCKED
-        ran = Ran.MAYBE if call.legacy and call.is_unsafe_call and is_of_moment else ran
+        if call.legacy and not (ran is Ran.ANSWERED and refusal.names(call)):
+            may_have_run = call.is_unsafe_call and is_of_moment(refusal.status)
+            ran = Ran.MAYBE if may_have_run or (ran is Ran.NO and call.was_taken) else ran
+            may_follow = ran is Ran.MAYBE or (ran is Ran.ANSWERED and not is_unread(refusal.status))
+            stands = may_wait and not self.is_over(call)
+            if may_follow and stands and self.streams.await_answer(call, f"HTTP {refusal.status}"):
+                call.drawn = ran, refusal
+                return
         super()._settle_refused(call, ran, refusal, may_wait=may_wait)
+
+    def believe_drawn(self, call: Call) -> None:
+        """No answer has come on the carrier: what its POST drew is all that is known of it."""
+        if call.in_flight and call.drawn is not None:
+            super()._settle_refused(call, *call.drawn)
+
+    def conclude_drawn(self, call: Call) -> None:
+        """The same, where its time is over; not of one that may run, whose server is told so."""
+        if call.drawn is not None and call.drawn[0] is Ran.ANSWERED:
+            self.believe_drawn(call)
+            self.streams.abandon_call(call.wire_id)
 
     def _report_connected(self) -> None:
         session = self.session

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
-from .classify import code_of
+from .classify import Ran, code_of
 from .inputs import MessageSubmitted
 from .model import DIGEST_SIZE, JSON, Outcome, number_of
 from .rounds import NEVER, Round
@@ -106,6 +106,8 @@ class Call:
     """Earlier sendings that did not run, by the server's word, since their session was gone."""
     refusal: Refusal | None = None
     """What its last sending drew."""
+    drawn: tuple[Ran, Refusal] | None = None
+    """What its POST drew beside a carrier, on which its answer may come yet, and what that says if none does."""
     said: JSON | None = None
     """What came for it and is not its answer: whoever is told that it is in doubt may want to know."""
     joined: list[Joined] = field(factory=list)

@@ -3,18 +3,18 @@
 It has two halves, each a tower of layers: a layer inherits from the one below it and adds one subject, in a module
 of its own. From the top:
 
-    Hooking      what the `reconcile` hook asks            Carrying     a legacy session, and its one GET stream
-    Crowding     requests that wait for a connection       Aside        the standalone stream makes room for that
-    Calls        what the host sends                       Streams      what the shell tells of a stream
-    Choosing     which generation is used                  Awaiting     an answer that may come on another stream
-    Taking       whose a message of the server's is        Disowning    answers that name another session
-    TakeOver     what a process that died has left         Upgrading    to a socket, and back
-    OwnRequests  who is told of our own answers            Notes        posts that have no answer
-    Moves        a server that changes its generation      Closing      one last look before an answer
-    Recovery     a session is lost, and opened again       Trials       is a resume proven
-    Suspecting   is it lost: what a ping says              Placing      where an event belongs
-    Detecting    streamable HTTP, or legacy HTTP+SSE       Registry     every stream, and what of it is stored
-    Restoring    a new session brought to where we were
+    Hooking      what the `reconcile` hook asks            Beside       posts that are over before their answer
+    Crowding     requests that wait for a connection       Carrying     a legacy session, and its one GET stream
+    Calls        what the host sends                       Aside        the standalone stream makes room for that
+    Choosing     which generation is used                  Streams      what the shell tells of a stream
+    Taking       whose a message of the server's is        Awaiting     an answer that may come on another stream
+    TakeOver     what a process that died has left         Disowning    answers that name another session
+    OwnRequests  who is told of our own answers            Upgrading    to a socket, and back
+    Moves        a server that changes its generation      Notes        posts that have no answer
+    Recovery     a session is lost, and opened again       Closing      one last look before an answer
+    Suspecting   is it lost: what a ping says              Trials       is a resume proven
+    Detecting    streamable HTTP, or legacy HTTP+SSE       Placing      where an event belongs
+    Restoring    a new session brought to where we were    Registry     every stream, and what of it is stored
     Listening    subscriptions of 2026-07-28
     Reconciling  calls without stream or session
     Repeats      is this call another one come again
@@ -29,7 +29,7 @@ from __future__ import annotations
 from attrs import define, field
 
 from .actions import Action, EndSession, Report, Save, TimerKind
-from .carrier import Carrying
+from .beside import Beside
 from .clock import Clock
 from .heritage import Heritage
 from .hooking import Hooking
@@ -110,7 +110,7 @@ class Machine:
     _clock: Clock = field(factory=Clock, init=False)
     _out: list[Action] = field(factory=list, init=False)
     _calls: Hooking = field(init=False)
-    _streams: Carrying = field(init=False)
+    _streams: Beside = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.session = Session(salt=self.salt)
@@ -132,7 +132,7 @@ class Machine:
             self.generation,
             room=self.room,
         )
-        self._streams = Carrying(self.policy, self.session, self._out, upgrades=self.upgrades, room=self.room)
+        self._streams = Beside(self.policy, self.session, self._out, upgrades=self.upgrades, room=self.room)
         self._calls.streams = self._streams
         self._streams.calls = self._calls
 

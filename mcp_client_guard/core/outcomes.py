@@ -25,7 +25,7 @@ from .state import SessionState, SessionStep
 
 if TYPE_CHECKING:
     from .actions import Action
-    from .carrier import Carrying
+    from .beside import Beside
 
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
@@ -45,7 +45,7 @@ class Outcomes(ABC):
     clock: Clock
     machine: int
     """Names this connection among those under its key."""
-    streams: Carrying = field(init=False)
+    streams: Beside = field(init=False)
     joins: dict[str | int, Repeat] = field(factory=dict, init=False)
     """Requests of this host's that wait for the answer to another call, which they repeat."""
 

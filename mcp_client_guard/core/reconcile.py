@@ -230,6 +230,7 @@ class Reconciling(Repeats):
             repeats=old.repeats + (outcome is Outcome.RESENT),
             refusals=old.refusals + is_gone,
             refusal=stranded.refusal,
+            drawn=None,
             joined=list(old.joined),
             troubled=stranded.delay is not NO_DELAY,
             suspected=False,

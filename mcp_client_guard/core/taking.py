@@ -146,6 +146,8 @@ class Taking(TakeOver):
         call = self.ledger.owing(token)
         if call is not None:
             call.was_taken = True
+            if call.legacy:
+                self.streams.shows_life(call)
         if call is not None and call.in_flight and call.host_token is not None:
             if not _advance(call, params.get("progress")):
                 return Taken.LATE

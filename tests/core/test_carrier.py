@@ -103,12 +103,88 @@ def test_a_session_id_is_sent_only_if_the_server_gave_one(where: str) -> None:
     assert not of(driver.close(), EndSession), "the session ends with its stream"
 
 
-def test_the_endpoint_may_come_twice_and_the_newest_counts(driver: Legacy) -> None:
-    assert driver.names("/messages?session=1") == []
-    driver.names("other?session=1")
-    call = driver.call()
-    assert isinstance(call.order, Post)
-    assert call.order.target == "http://h/other?session=1"
+@pytest.mark.parametrize("again", ["/messages?session=1", "http://h/messages?session=1", "messages?session=1#x"])
+def test_the_same_endpoint_may_come_twice(driver: Legacy, again: str) -> None:
+    assert driver.names(again) == []
+
+
+def test_another_endpoint_on_the_same_stream_is_another_session(driver: Legacy) -> None:
+    """A gateway keeps the stream, and has connected anew to its server."""
+    call, taken = driver.call(), driver.call(n=2)
+    driver.request("prompts/list")
+    driver.takes(taken)
+    actions = driver.names("other?session=2")
+    assert [told.reason for told in reports(actions, SessionLost)] == ["its stream has named another endpoint"]
+    assert in_doubt(actions)
+    assert not of(actions, Get)
+    assert [post.target for post in posted(actions, "initialize")] == ["http://h/other?session=2"]
+    assert driver.carrier.is_open
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    actions = driver.takes(driver.sent("notifications/initialized"))
+    assert [post.target for post in posted(actions, "prompts/list")] == ["http://h/other?session=2"]
+    (again,) = posted(call.refuse(404), "tools/call")  # which its own session had not taken
+    assert again.target == "http://h/other?session=2"
+    assert reports(driver.log, Reinitialized)
+    assert outcomes(driver.answers(driver.peer(again.stream))) == [Outcome.COMPLETED]
+    assert not delivered(driver.carries(taken.result())), "of the session before"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_another_one_while_a_session_is_being_opened_has_it_opened_there(times: int) -> None:
+    driver = Legacy()
+    sent = driver.request("initialize", {"protocolVersion": "2025-11-25"})
+    driver.serves()
+    for _ in range(times):
+        driver.names()
+    peer = driver.sent("initialize")
+    assert isinstance(peer.order, Post)
+    assert peer.order.target == f"http://h/messages?session={times + 1}"
+    assert [m["id"] for m in delivered(driver.answers(peer, LEGACY_RESULT))] == [sent.host_id]
+    assert len(of(driver.log, Get)) == 1
+
+
+@pytest.mark.parametrize("when", ["opening", "confirming", "restoring"])
+def test_another_one_during_recovery_is_one_more_lost_session(driver: Legacy, when: str) -> None:
+    driver.answers(driver.request("tools/list"), {"tools": []})
+    driver.names()
+    if when != "opening":
+        driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    if when == "restoring":
+        driver.takes(driver.sent("notifications/initialized"))
+    driver.names()
+    assert state(driver) is SessionState.REINITIALIZING
+    own = driver.sent("initialize")
+    assert isinstance(own.order, Post)
+    assert own.order.target == "http://h/messages?session=3"
+    own.begin()
+    driver.answers(own, LEGACY_RESULT)
+    driver.takes(driver.sent("notifications/initialized"))
+    driver.answers(driver.sent("tools/list"), {"tools": []})
+    assert state(driver) is SessionState.LIVE
+    assert len(of(driver.log, Get)) == 1
+
+
+def test_endpoints_without_end_open_no_more_sessions_than_the_budget_has(driver: Legacy) -> None:
+    for _ in range(20):
+        driver.names()
+        if driver.is_waited_for("initialize"):
+            driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+            driver.takes(driver.sent("notifications/initialized"))
+    assert len(posted(driver.log, "initialize")) == 1 + driver.policy.reinitialize_limit
+    assert state(driver) is SessionState.LOST
+
+
+def test_a_note_to_the_endpoint_before_is_reported_lost(driver: Legacy) -> None:
+    driver.notify("notifications/roots/list_changed")
+    assert reports(driver.names("/other"), NotificationLost)
+
+
+def test_a_silent_stream_is_asked_anew_in_the_session_that_follows(driver: Legacy) -> None:
+    silent_since = driver.now
+    driver.silent(silent_since)
+    driver.takes(driver.sent("ping"))
+    driver.names("/other")
+    assert not reports(driver.silent(silent_since), Disconnected)
 
 
 def test_another_origin_is_refused_and_reported_and_nothing_goes_there() -> None:
@@ -601,6 +677,8 @@ def test_an_expired_token_or_an_outage_costs_no_session(driver: Legacy, status: 
     call = driver.call()
     call.refuse(status)
     actions = driver.sent("ping").refuse(status)
+    if status >= 500:  # its answer may come yet
+        actions += driver.elapse(TimerKind.ANSWER, call.stream)
     assert not reports(actions, SessionLost)
     assert driver.carrier.is_open
     assert len(outcomes(actions)) == 1
@@ -883,19 +961,6 @@ def test_events_for_streams_that_are_no_more_are_ignored(driver: Legacy) -> None
 
 
 # What the server says in two places.
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_status_that_a_proxy_may_have_put_before_the_answer_is_not_the_end_of_a_call(
-    driver: Legacy, status: int
-) -> None:
-    """The answer comes on the carrier, whatever its POST drew."""
-    call = driver.call()
-    actions = call.refuse(status)
-    if driver.is_waited_for("ping"):
-        actions = driver.carrier.event(None, driver.sent("ping").result({}))
-    assert in_doubt(actions)
-    assert outcomes(driver.carrier.event(None, call.result())) == [Outcome.RECOVERED]
 
 
 def test_an_error_on_the_carrier_is_the_answer_of_a_call_that_was_taken(driver: Legacy) -> None:

@@ -208,7 +208,9 @@ def test_it_is_found_beside_a_suspected_session_which_is_over_then() -> None:
     actions = driver.serves()
     (gone,) = reports(actions, SessionLost)
     assert gone.reason == "the server speaks HTTP+SSE"
-    actions = driver.reopened()
+    assert not of(actions, Get), "its session is to be opened on that stream"
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    actions = driver.takes(driver.sent("notifications/initialized"))
     assert [p.message["method"] for p in of(actions, Post)][-1] == "tools/call"
     assert delivered(driver.answers(driver.sent("tools/call")))[-1]["id"] == call.host_id
 
@@ -611,6 +613,17 @@ def test_one_whose_carrier_was_lost_meanwhile_is_not_given_to_the_host() -> None
     sent = driver.request("initialize", trial.order.message["params"])
     assert delivered(sent.actions) == []
     assert [p.target for p in of(driver.serves(), Post)] == ["http://h/messages?session=2"]
+
+
+def test_nor_is_one_whose_stream_has_named_another_endpoint() -> None:
+    driver, _ = tried()
+    trial = driver.sent("initialize")
+    driver.answers(trial, LEGACY_RESULT)
+    driver.names()
+    assert isinstance(trial.order, Post)
+    sent = driver.request("initialize", trial.order.message["params"])
+    assert delivered(sent.actions) == []
+    assert [p.target for p in of(driver.serves(), Post)] == ["http://h/messages?session=3"]
 
 
 @pytest.mark.parametrize("refused_by", ["server", "host"])

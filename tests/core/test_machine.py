@@ -11,7 +11,7 @@ import pytest
 
 from mcp_client_guard.core import machine
 from mcp_client_guard.core.actions import EndSession, Get, Post, TimerKind
-from mcp_client_guard.core.carrier import Carrying
+from mcp_client_guard.core.beside import Beside
 from mcp_client_guard.core.hooking import Hooking
 from mcp_client_guard.core.inputs import CloseRequested, Drained, TimerElapsed
 from mcp_client_guard.core.model import Outcome, SessionOpened
@@ -393,6 +393,6 @@ def test_a_session_lost_twice_is_reported_once() -> None:
 
 def test_the_layers_are_drawn_as_they_stand() -> None:
     drawn = re.findall(r" {4}([A-Z]\w+)", machine.__doc__ or "")
-    for top in (Hooking, Carrying):
+    for top in (Hooking, Beside):
         layers = [layer.__name__ for layer in top.__mro__ if layer not in (ABC, object)]
         assert [name for name in drawn if name in layers] == layers

@@ -32,6 +32,7 @@ from mcp_client_guard.testing import (
     Reply,
     Request,
     ScriptedMcp,
+    error,
     progress_of,
     sse_event,
     tool_result,
@@ -177,19 +178,61 @@ async def test_another_origin_gets_no_byte_and_no_credential(endpoint: str) -> N
         assert other.connections == 0
 
 
-async def test_an_endpoint_that_comes_again_is_used_from_then_on(playing: Playing) -> None:
+async def test_an_endpoint_that_comes_again_is_nothing_and_another_origin_is_refused(playing: Playing) -> None:
     class Twice(LegacyMcp):
         async def call(self, request: Request, carrier: Carrier) -> None:
             await carrier.event(self.where(carrier), event="endpoint")
-            await carrier.event("/other?session=s1", event="endpoint")
             await carrier.event("http://127.0.0.1:1/evil", event="endpoint")
             await super().call(request, carrier)
 
     async with playing(Twice()) as (server, host):
         assert await host.call() == Answer("done")
         assert await host.call(n=2) == Answer("done")
-        assert targets(server, "tools/call") == ["/messages?session=s1", "/other?session=s1"]
+        assert targets(server, "tools/call") == ["/messages?session=s1"] * 2
         assert len(host.of(EndpointRefused)) >= 1
+        assert not host.of(SessionLost)
+        assert len(server.sent("GET")) == 1
+
+
+class Gateway(LegacyMcp):
+    """Keeps the client's stream, and connects anew to its server: at the first request of a method."""
+
+    def __init__(self, when: str = "tools/call", **parts: Any) -> None:
+        super().__init__(**parts)
+        self.when = when
+        self.behind = 1
+        self.initialized: set[str] = set()
+
+    def where(self, carrier: Carrier) -> str:
+        return f"/messages?session={carrier.name}&behind={self.behind}"
+
+    async def answer(self, request: Request) -> None:
+        carrier = self.carrier_of(request)
+        assert carrier is not None
+        behind = request.target.split("behind=")[1]
+        if self.behind == 1 and request.rpc_method == self.when:
+            self.behind = 2
+            await carrier.event(self.where(carrier), event="endpoint")
+        elif request.rpc_method == "initialize" or behind in self.initialized or request.rpc_id is None:
+            self.initialized.add(behind)
+            await super().answer(request)
+        else:
+            await carrier.event(error(request.rpc_id, -32602, "not initialized"))
+
+
+async def test_another_endpoint_on_the_same_stream_is_another_session(playing: Playing) -> None:
+    async with playing(Gateway()) as (server, host):
+        assert (await host.call()).doubt is not None
+        assert await host.call(n=2) == Answer("done")
+        assert targets(server, "tools/call") == [f"/messages?session=s1&behind={n}" for n in (1, 2)]
+        assert len(host.of(SessionLost)) == len(host.of(Reinitialized)) == 1
+        assert len(server.sent("GET")) == 1
+
+
+async def test_another_endpoint_while_the_session_is_opened_has_it_opened_there(playing: Playing) -> None:
+    async with playing(Gateway("initialize")) as (server, host):
+        assert await host.call() == Answer("done")
+        assert targets(server, "initialize")[-2:] == [f"/messages?session=s1&behind={n}" for n in (1, 2)]
         assert len(server.sent("GET")) == 1
 
 
@@ -339,6 +382,42 @@ async def test_a_post_lost_with_its_call_is_in_doubt_after_a_while(playing: Play
                 await super().accept(request, reply)
 
     async with playing(Lossy(), policy={"settle_after": 0.1}) as (_, host):
+        assert (await host.call()).doubt is not None
+        assert not host.of(SessionLost)
+
+
+@pytest.mark.parametrize("status", [409, 429, 500, 502, 503, 504])
+async def test_a_proxy_whose_time_is_up_is_not_the_end_of_a_call(playing: Playing, status: int) -> None:
+    """Servers with a thread for each request hold the POST until the tool has ended."""
+
+    class Holding(LegacyMcp):
+        async def accept(self, request: Request, reply: Reply) -> None:
+            if request.rpc_method == "tools/call":
+                await reply.status(status, b"<html>Gateway Time-out</html>")
+                self.carriers[0].tasks.start_soon(self.late, request)
+            else:
+                await super().accept(request, reply)
+
+        async def late(self, request: Request) -> None:
+            await host.until(lambda: host.of(Disconnected))
+            await self.answer(request)
+
+    mcp = Holding()
+    async with playing(mcp) as (_, host):
+        assert await host.call() == Answer("done")
+        assert mcp.executed == ["charge"]
+        assert not host.of(SessionLost)
+
+
+async def test_and_is_in_doubt_where_no_answer_comes(playing: Playing) -> None:
+    class Broken(LegacyMcp):
+        async def accept(self, request: Request, reply: Reply) -> None:
+            if request.rpc_method == "tools/call":
+                await reply.status(504)
+            else:
+                await super().accept(request, reply)
+
+    async with playing(Broken(), policy={"settle_after": 0.1}) as (_, host):
         assert (await host.call()).doubt is not None
         assert not host.of(SessionLost)
 
