@@ -263,15 +263,20 @@ class Trail:
         return not follows(self.scheme, self._last_id, event_id)
 
     def _overlap(self) -> tuple[str | None, Seen | None]:
+        """The newest two that carried a message. What carries none need not be in a log (a heartbeat); the first
+        of it is the likeliest to be, as the priming event of its stream."""
+        anchor: str | None = None
         witness: Row | None = None
         for row in reversed(self.rows):
             if row.event_id is None or not self._marks_place(row):
                 continue
-            if witness is not None:
-                return (row.event_id, witness.seen) if fits_header(row.event_id) else (None, None)
-            if row.carried:
-                witness = row
-        return None, None
+            if witness is None:
+                witness = row if row.carried else None
+            elif fits_header(row.event_id):
+                anchor = row.event_id
+                if row.carried:
+                    break
+        return anchor, None if witness is None else witness.seen
 
     def _place_without_id(self, data: bytes, carried: bool, connection: int) -> Placement:
         if self.take_expected(data):

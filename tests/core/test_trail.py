@@ -164,7 +164,12 @@ LONG = "x" * 9000
         # A priming event is never the witness: it would come again as something else, or not at all.
         ([("e1", A), ("e2", B), ("q", b"")], ResumePoint("e1", Seen("e2", WITNESS_B))),
         ([("e1", A), ("q", b"")], ResumePoint("q", None)),
+        # A heartbeat need not be in the log; what stands first is the likeliest, as the priming event.
+        ([("p", b""), ("e1", A), ("q", b""), ("e2", B)], ResumePoint("e1", Seen("e2", WITNESS_B))),
+        ([("e1", A), ("q", b""), ("r", b""), ("e2", B), ("s", b"")], ResumePoint("e1", Seen("e2", WITNESS_B))),
+        ([("p", b""), ("q", b""), ("e1", A)], ResumePoint("p", Seen("e1", WITNESS_A))),
         # An ID that cannot be a header is no anchor, and no cursor.
+        ([("p", b""), (" e1", A), ("e2", B)], ResumePoint("p", Seen("e2", WITNESS_B))),
         ([(" e1", A), ("e2", B)], ResumePoint("e2", None)),
         ([("e1", A), ("e2 ", B)], None),
         # One that is far too long ends all identity: a trail must stay small.
