@@ -54,6 +54,8 @@ class Stream:
     exact: bool = False
     """Overlap was refused, or met by silence: the next resume sends the exact cursor."""
     after_silence: bool = False
+    after_end: bool = False
+    """The overlap was refused by a 200 that ended without an event."""
     unreadable: bool = False
     """What came on it instead of an answer could not be read, or was nothing."""
     in_vain: str = ""
@@ -129,4 +131,4 @@ class Stream:
         self.budget.refill()
 
     def no_longer_exact(self) -> None:
-        self.exact = self.after_silence = False
+        self.exact = self.after_silence = self.after_end = False

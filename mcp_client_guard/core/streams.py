@@ -270,7 +270,7 @@ class Streams(Awaiting):
         self._socket_lost(stream, at)
         if trial is not None and on_trial and self._trial_cut(stream, trial, clean=clean):
             return
-        if not by_us:  # else it says nothing of the server
+        if not (by_us or (trial is not None and trial.was_refused)):  # else it says nothing of what is to come
             lasts, paced = stream.kind is StreamKind.STANDALONE, (stream.retry_ms or 0) >= _PACE_MS
             account = stream.budget.account_lasting if lasts else stream.budget.account
             account(connection, at, paced=paced)

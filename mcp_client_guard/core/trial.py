@@ -23,6 +23,7 @@ PROVEN = Evidence(Grade.PROVEN, "the witness came again")
 SAYS_RESUMED = Evidence(Grade.CONSISTENT, "the server says resumed: true")
 SAYS_NOT_RESUMED = "the server says resumed: false"
 STARTED_OVER = Evidence(Grade.BROKEN, "the event IDs started over")
+UNKNOWN_EVENTS = Evidence(Grade.BROKEN, "unknown events and no witness")
 
 
 def broken(why: str) -> Evidence:
@@ -57,6 +58,10 @@ class Trial:
     """On a socket no message but the proof may come first."""
     is_silent: bool = True
     """No event of any kind has come."""
+    was_refused: bool = False
+    """The overlap drew a 200 that ended without an event: so the Python SDKs say that they do not know an ID."""
+    has_started_over: bool = False
+    """The event IDs have: nothing can prove this resume."""
     held: list[EventReceived] = field(factory=list)
     held_bytes: int = 0
     primed: str | None = None
@@ -72,14 +77,11 @@ class Trial:
         return WITNESS_MISSING if self.witness is not None or self.after_silence else NO_WITNESS
 
     @property
-    def has_started_over(self) -> bool:
-        """The event IDs have: nothing can prove this resume. With the exact cursor nothing else is held."""
-        return self.is_exact and bool(self.held)
-
-    @property
-    def doubt(self) -> str:
-        """Why the stream is broken if the trial ends while something is held."""
-        return STARTED_OVER.why if self.has_started_over else "unknown events and no witness"
+    def doubt(self) -> Evidence:
+        """What this resume is worth if the trial ends while something is held."""
+        if self.has_started_over:
+            return STARTED_OVER
+        return self.unproven if self.is_exact else UNKNOWN_EVENTS
 
     def hold(self, event: EventReceived) -> None:
         self.held.append(event)
@@ -102,7 +104,7 @@ class Trial:
             return Judged(broken("another message under a known event ID"), fits=False)
         if self.trail.holds(event.event_id, event.data):
             return self._weigh_known(event)
-        if witness is not None:
+        if witness is not None or self.held:
             return Weight.HOLD
         return self._weigh_exact(event)
 
@@ -131,7 +133,8 @@ class Trial:
         before = (self.sent, self.primed or self.sent)
         if not any(follows(self.trail.scheme, b, event.event_id) for b in before):
             return Judged(broken(f"the declared {self.trail.scheme.value} IDs do not continue"), fits=False)
-        if goes_down(ids, event.event_id):
+        self.has_started_over = goes_down(ids, event.event_id)
+        if self.has_started_over:
             return Judged(STARTED_OVER, fits=False)
         scheme = self.trail.scheme if self.trail.scheme is not IdScheme.OPAQUE else learn(ids)
         if scheme is IdScheme.CONTIGUOUS and any(follows(scheme, b, event.event_id) for b in before):

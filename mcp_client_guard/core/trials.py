@@ -7,7 +7,7 @@ from attrs import define
 from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
 from .inputs import Answered, EventReceived
 from .messages import messages_of
-from .model import JSON, Grade
+from .model import JSON, Evidence, Grade
 from .placing import Placing
 from .report import Disconnected, RefreshSuggested, Resumed
 from .state import SessionState, StreamState, StreamStep
@@ -30,6 +30,9 @@ class Trials(Placing):
         if told.resumed and trial.is_exact:
             self._judge(stream, trial, Judged(SAYS_RESUMED, fits=False), None)
             return
+        self._set_witness_timer(stream)
+
+    def _set_witness_timer(self, stream: Stream) -> None:
         self.out.append(SetTimer(stream.timer(TimerKind.WITNESS), self.policy.witness_timeout))
 
     def _resumed_event(self, stream: Stream, event: EventReceived) -> None:
@@ -60,22 +63,43 @@ class Trials(Placing):
         trial.is_silent = False
         carried = bool(messages_of(event.body)) and event.name == "message"
         verdict = trial.weigh(event, carried)
-        if isinstance(verdict, Judged) and verdict.evidence is STARTED_OVER and stream.call is not None:
-            verdict = Weight.HOLD  # random numbers go down, too: the answer may stand behind this one
+        if isinstance(verdict, Judged) and self._may_bring_answer(stream, verdict.evidence):
+            verdict = Weight.HOLD
         if isinstance(verdict, Judged):
             if verdict.evidence is PROVEN:
                 self._drop_duplicate(stream, event, carried)
             self._judge(stream, trial, verdict, event)
         elif verdict is Weight.HOLD:
-            trial.hold(event)
-            if len(trial.held) > self.policy.max_held or trial.held_bytes > 2 * self.policy.max_event_size:
-                self._break(stream, f"no witness among {len(trial.held)} events", trial.held[0], trial)
+            self._hold(stream, trial, event)
         elif carried:
             self._drop_duplicate(stream, event, carried)
         elif event.event_id is not None and event.event_id not in self.index:
             # Progress, but no cursor: a server may prime before its replay, and what it mints then stands in
             # its log after what it is about to replay.
             stream.progress()
+
+    def _may_bring_answer(self, stream: Stream, evidence: Evidence) -> bool:
+        """Whether its call would be given up by this, though the answer may stand behind it in the same replay.
+
+        Random numbers go down, too; and a server that was slow, or has trimmed its log, may hold the answer
+        although it has not sent the witness.
+        """
+        if stream.call is None or evidence is STARTED_OVER:
+            return stream.call is not None
+        return evidence == WITNESS_MISSING and self.policy.on_unverified == "settle" and stream.call.in_flight
+
+    def _hold(self, stream: Stream, trial: Trial, event: EventReceived) -> None:
+        trial.hold(event)
+        if len(trial.held) > self.policy.max_held or trial.held_bytes > 2 * self.policy.max_event_size:
+            self._break(stream, f"no witness among {len(trial.held)} events", trial.held[0], trial)
+        elif trial.doubt == WITNESS_MISSING:
+            if self._holds_answer(stream, trial):
+                self._end_held(stream, trial)
+            else:
+                self._set_witness_timer(stream)
+
+    def _end_held(self, stream: Stream, trial: Trial) -> None:
+        self._judge(stream, trial, Judged(trial.doubt, fits=False), trial.held[0])
 
     def _judge(self, stream: Stream, trial: Trial, judged: Judged, event: EventReceived | None) -> None:
         """End a trial."""
@@ -87,12 +111,14 @@ class Trials(Placing):
         connection.trial = None
         stream.doubtful = evidence.grade is Grade.UNVERIFIED  # first, for a call on it is troubled by that
         stream.move(StreamStep.JUDGED)
+        if evidence == WITNESS_MISSING or evidence is PROVEN or stream.after_end:
+            # Who ended at once may have been about to go: unlike after a status, the overlap is asked for again.
+            stream.no_longer_exact()
         self.out.append(CancelTimer(stream.timer(TimerKind.WITNESS)))
         self.out.append(Report(Resumed(stream.name, evidence)))
         if evidence == WITNESS_MISSING:
             # The witness is the event that a server with our log cannot but send (S4).
             self._report_loss(stream, evidence.why, event)
-            stream.no_longer_exact()
         if evidence is PROVEN:
             self._proven(stream)
         elif stream.kind is StreamKind.STANDALONE and not connection.on_socket:
@@ -101,7 +127,7 @@ class Trials(Placing):
             if not (trial.is_silent and stream.doubtful):  # else it is opened afresh, and the refresh is due then
                 self._refresh(connection.opened_at or 0.0)
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
-            self._settle_unverified(stream, trial, event)
+            self._settle_unverified(stream, trial.held or ([event] if event is not None else []))
             return
         since = stream.trail.newest_number
         fitting = [*trial.held, event] if event is not None and judged.fits else trial.held
@@ -116,15 +142,12 @@ class Trials(Placing):
         self._arm_recheck(stream)
 
     def _proven(self, stream: Stream) -> None:
-        stream.no_longer_exact()
         stream.connection.witnessed = True
         stream.budget.refill_by_witness()
         stream.trail.replay_expected()
 
-    def _settle_unverified(self, stream: Stream, trial: Trial, event: EventReceived | None) -> None:
-        if event is not None:
-            trial.held.append(event)
-        if not self._take_owed(stream, trial.held):
+    def _settle_unverified(self, stream: Stream, held: list[EventReceived]) -> None:
+        if not self._take_owed(stream, held):
             self._give_up(stream, "its stream came back without the event that would prove it is the same")
 
     def _witness_overdue(self, stream: Stream) -> None:
@@ -132,7 +155,7 @@ class Trials(Placing):
         if trial is None:
             return
         if trial.held:
-            self._break(stream, trial.doubt, trial.held[0], trial)
+            self._end_held(stream, trial)
         elif trial.witness is not None:
             stream.exact = stream.after_silence = True
             self._reopen(stream, Delay(0, stream.retry_ms))
@@ -147,16 +170,17 @@ class Trials(Placing):
         """The connection ended before the trial did. Returns whether that ended the stream, too."""
         if trial.held:
             if stream.budget.count_unwitnessed(clean=clean) or self._holds_answer(stream, trial):
-                self._break(stream, trial.doubt, trial.held[0], trial)
+                self._end_held(stream, trial)
                 return True
             self._take_owed(stream, trial.held)
             return False
         if not clean:
             return False
         if trial.witness is not None:
-            stream.exact = stream.after_silence = True
+            trial.was_refused = stream.after_end = trial.is_silent
+            stream.exact, stream.after_silence = True, not trial.is_silent
             return False
-        if not trial.after_silence:
+        if not (trial.after_silence or (stream.after_end and trial.is_silent)):
             return False
         self._judge(stream, trial, Judged(WITNESS_MISSING, fits=False), None)
         return self._streams.get(stream.number) is not stream

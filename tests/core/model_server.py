@@ -20,10 +20,12 @@ from mcp_client_guard.core.state import StreamState
 from tests.core.driver import SESSION, Driver, Peer, note
 
 Fault = Literal["none", "reset", "trim", "fork", "empty"]
-Unknown = Literal["live", "start", "refuse"]
+Unknown = Literal["live", "start", "refuse", "end"]
 Ids = Literal["opaque", "shared", "prefixed"]
 
 STEPS = ("call", "emit", "result", "serve", "deliver", "cut", "end", "fail", "attach", "drain", "late", "fault")
+TRIMS = "trim"
+"""A step of honest servers whose log is short."""
 Step = tuple[str, int, int]
 
 
@@ -43,7 +45,9 @@ class Variant:
     """The client's, for what leaves its window."""
     fault: Fault = "none"
     unknown: Unknown = "live"
-    """What it does with an event ID that it does not know."""
+    """What it does with an event ID that it does not know; "end" is a 200 that ends at once (the Python SDKs)."""
+    is_short: bool = False
+    """Its log may be trimmed of all that stands before the client's cursor."""
 
     @property
     def is_honest(self) -> bool:
@@ -95,6 +99,10 @@ class World:
     """Connections that have had their replay and not yet their live tail."""
     faulty: bool = False
     _served: set[int] = field(factory=set)
+    _let_go: dict[int, int] = field(factory=dict)
+    """How many entries an honest log has let go of."""
+    _told: set[int] = field(factory=set)
+    """Resumes on which something has come."""
     _whole: set[int] = field(factory=set)
     """Connections that have carried the answer: the server ends them when all is sent."""
     _written_off: set[int] = field(factory=set)
@@ -146,7 +154,7 @@ class World:
         if self.variant.ids == "shared":
             return str(self._counter)
         if self.variant.ids == "prefixed":
-            return f"s{stream}-{len(self.logs[stream]) + 1}"
+            return f"s{stream}-{self._let_go.get(stream, 0) + len(self.logs[stream]) + 1}"
         return f"{self._counter * 7919 % 10007:x}.{self._counter}"
 
     def _log(self, stream: int, message: JSON | None) -> Entry:
@@ -216,11 +224,15 @@ class World:
             log = sorted((e for entries in self.logs.values() for e in entries), key=lambda e: e.serial)
         at = next((n for n, e in enumerate(log) if e.event_id == order.last_event_id), None)
         if at is None and not empty:
-            assert self.faulty, "S13: a cursor belongs to its stream, and an honest server knows it"
+            assert self.faulty or self.variant.is_short, "S13: a cursor belongs to its stream, which knows it"
             if self.variant.unknown == "refuse":
                 peer.refuse(400)
                 return
         peer.accept()
+        if at is None and not empty and self.variant.unknown == "end":
+            self.wires[peer.connection] = deque()
+            self._part(self.fates[peer.stream], clean=True)
+            return
         if empty:
             self.wires[peer.connection] = deque()
             return
@@ -255,6 +267,7 @@ class World:
             if message is None and replayed and self.variant.replays_all:
                 message = {}
             if fate.peer.is_open:
+                self._told.add(peer.connection)
                 if entry.stream != peer.stream and entry.message is not None and "result" in entry.message:
                     self.fates[entry.stream].elsewhere = True
                 fate.had_id = fate.had_id or entry.stream == peer.stream
@@ -288,8 +301,20 @@ class World:
         fate = self._pick(which)
         if fate is not None and fate.peer.is_open and fate.peer.connection in self.wires:
             self._flow(fate, 1000)
+            if self.variant.is_short and fate.peer.connection not in self._told:
+                return  # by an empty answer it would say that it knows no such ID
             if fate.peer.is_open and fate.peer.connection in self.wires:
                 self._part(fate, clean=True)
+
+    def _trim(self, which: int, count: int) -> None:
+        """The log lets go of what it may: all that follows the client's cursor is kept, and no more than that."""
+        fate = self._pick(which)
+        stream = fate and self.driver.machine._streams._streams.get(fate.peer.stream)
+        if fate is not None and stream and self.variant.is_short:
+            log = self.logs[fate.peer.stream]
+            at = next((n for n, entry in enumerate(log) if entry.event_id == stream.trail.cursor), 0)
+            self.logs[fate.peer.stream] = log[at:]
+            self._let_go[fate.peer.stream] = self._let_go.get(fate.peer.stream, 0) + at
 
     def _fail(self, which: int, count: int) -> None:
         """A connection that cannot be established."""

@@ -16,7 +16,7 @@ from mcp_client_guard.core.inputs import ConnectionLost
 from mcp_client_guard.core.model import CursorMoved
 from mcp_client_guard.core.trail import Placement
 from mcp_client_guard.core.trial import PROVEN, Judged
-from tests.core.model_server import STEPS, Step, Variant, World
+from tests.core.model_server import STEPS, TRIMS, Step, Variant, World
 
 pytestmark = pytest.mark.no_cover  # the tables cover every branch; tracing would double the time
 
@@ -25,13 +25,14 @@ _NAMES = [*STEPS, "emit", "emit", "serve", "serve", "serve", "deliver", "deliver
 _OPENING: list[Step] = [("call", 0, 0), ("serve", 0, 0), ("emit", 0, 1), ("deliver", 0, 5)]
 
 
-def _script(drawn: bytes) -> list[Step]:
+def _script(drawn: bytes, names: list[str] = _NAMES) -> list[Step]:
     """Two bytes a step: cheap to draw, and to shrink."""
     pairs = zip(drawn[::2], drawn[1::2], strict=False)
-    return _OPENING + [(_NAMES[a % len(_NAMES)], b % 3, b // 3 % 6) for a, b in pairs]
+    return _OPENING + [(names[a % len(names)], b % 3, b // 3 % 6) for a, b in pairs]
 
 
 SCRIPTS = st.binary(min_size=40, max_size=120).map(_script)
+TRIMMING = st.binary(min_size=40, max_size=120).map(lambda drawn: _script(drawn, [*_NAMES, TRIMS, TRIMS]))
 _ANY: dict[str, Any] = {
     "ids": st.sampled_from(["opaque", "shared", "prefixed"]),
     "primes": st.booleans(),
@@ -43,9 +44,10 @@ SMALL = st.builds(Variant, trail_size=st.just(4), **_ANY)
 DISHONEST = st.builds(
     Variant,
     fault=st.sampled_from(["reset", "trim", "fork", "empty"]),
-    unknown=st.sampled_from(["live", "start", "refuse"]),
+    unknown=st.sampled_from(["live", "start", "refuse", "end"]),
     **_ANY,
 )
+SHORT = st.builds(Variant, is_short=st.just(True), unknown=st.sampled_from(["refuse", "end"]), **_ANY)
 
 COMMON: dict[str, Any] = {
     "deadline": None,
@@ -64,6 +66,14 @@ def test_an_honest_server_is_never_doubted_and_nothing_of_it_is_lost_repeated_or
     variant: Variant, script: list[Step]
 ) -> None:
     """S1, S3, S4, S5, S6, S8, S9, S11, S12, S13, S15, L2 and L8."""
+    run(variant, script)
+
+
+@settings(max_examples=300, **COMMON)
+@given(SHORT, TRIMMING)
+def test_nor_is_one_whose_log_keeps_what_follows_the_cursor_and_no_more(
+    variant: Variant, script: list[Step]
+) -> None:
     run(variant, script)
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tests.core.model_server import Step, Variant, World
+from tests.core.model_server import TRIMS, Ids, Step, Unknown, Variant, World
 
 pytestmark = pytest.mark.no_cover  # the tables cover every branch; tracing would double the time
 
@@ -31,13 +31,25 @@ def test_no_short_script_makes_the_guard_doubt_an_honest_server(variant: Variant
         World(variant).run([*OPENING, *script])
 
 
+@pytest.mark.parametrize("unknown", ["refuse", "end"])
+@pytest.mark.parametrize("ids", ["opaque", "shared"])
+def test_no_short_script_makes_the_guard_doubt_a_log_that_keeps_what_follows_the_cursor_and_no_more(
+    unknown: Unknown, ids: Ids
+) -> None:
+    variant = Variant(is_short=True, unknown=unknown, ids=ids)
+    for script in product([*STEPS, (TRIMS, 0, 0)], repeat=LENGTH):
+        World(variant).run([*OPENING, *script])
+
+
 @pytest.mark.parametrize(
     "variant",
     [
         Variant(fault="trim", unknown="start"),
+        Variant(fault="trim", unknown="end"),
         Variant(fault="fork", inclusive=True),
         Variant(fault="reset", unknown="live", ids="shared"),
         Variant(fault="reset", unknown="refuse"),
+        Variant(fault="reset", unknown="end", ids="shared"),
         Variant(fault="empty"),
     ],
 )

@@ -658,6 +658,25 @@ def test_a_silent_overlap_is_asked_again_with_the_exact_cursor_and_then_dropped(
     assert refreshed(identified.accept()) == LISTS
 
 
+@pytest.mark.parametrize("status", [400, 200])
+def test_an_overlap_that_is_refused_costs_it_its_cursor_and_no_more(
+    driver: Driver, identified: Peer, status: int
+) -> None:
+    identified.cut()
+    if status == 200:
+        identified.accept()
+        identified.end()
+    else:
+        identified.refuse(status)
+    assert identified.asked == "s2"
+    identified.accept()
+    actions = identified.event("x3", note("three"))
+    assert [str(e) for e in evidence(actions)] == ["UNVERIFIED(no witness)"]
+    assert not reports(actions, Discontinuity)
+    assert note("three") in delivered(actions)
+    assert refreshed(actions) == LISTS
+
+
 def test_an_exact_cursor_after_silence_that_ends_at_once_is_judged_and_opened_afresh(
     driver: Driver, identified: Peer
 ) -> None:

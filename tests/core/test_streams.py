@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import CancelTimer, Get, Hangup, Post, SetTimer, TimerKind
+from mcp_client_guard.core.actions import CancelTimer, Get, Hangup, Post, SetTimer, Timer, TimerKind
 from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
@@ -536,13 +536,175 @@ def test_after_a_missing_witness_the_answer_still_counts_and_the_loss_is_reporte
     assert outcomes(actions) == [Outcome.COMPLETED]
 
 
-def test_after_a_missing_witness_anything_else_settles_the_call_in_doubt(call: Peer) -> None:
+@pytest.mark.parametrize("end", ["clean end", "silence", "cut for ever", "bound"])
+def test_after_a_missing_witness_anything_else_is_held_and_leaves_the_call_in_doubt(end: str) -> None:
+    """While its answer may come on this very connection."""
+    driver = Driver(GuardPolicy(max_held=4)).opened()
+    call = driver.call().stream_up("e1", "e2")
+    call.resumed()
+    driver.elapse(TimerKind.WITNESS)
+    call.accept()
+    actions = call.event("x8", call.progress(8)) + call.event(None, note("foreign"))
+    assert not evidence(actions)
+    assert not delivered(actions)
+    if end == "bound":
+        actions = [a for n in range(3) for a in call.event(f"y{n}", note("foreign"))]
+    elif end == "cut for ever":
+        for _ in range(3):
+            assert not in_doubt(call.cut())
+            assert call.asked == "e2"
+            call.accept()
+            call.event("x8", call.progress(8))
+        actions = call.cut()
+    else:
+        actions = call.end() if end == "clean end" else driver.elapse(TimerKind.WITNESS)
+    assert grades(actions) == [
+        "BROKEN(no witness among 5 events)" if end == "bound" else "UNVERIFIED(witness missing)"
+    ]
+    (loss,) = reports(actions, Discontinuity)
+    assert loss.first_seen is not None
+    assert in_doubt(actions)
+    assert [m["id"] for m in delivered(actions)] == [call.host_id], "nothing held is delivered"
+
+
+def test_after_a_missing_witness_the_answer_is_waited_for_from_the_last_event_on(call: Peer) -> None:
     call.resumed()
     call.driver.elapse(TimerKind.WITNESS)
     call.accept()
-    actions = call.event("x9", call.progress(9))
+    for n in range(3):
+        call.driver.now += 4
+        assert not in_doubt(call.event(f"x{n}", call.progress(n + 5)))
+        assert call.driver.timers[_witness_timer(call)] == call.driver.now + 5
+    call.event("p9")
+    assert call.driver.timers[_witness_timer(call)] == call.driver.now + 5
+    actions = call.event("x9", call.result())
+    assert grades(actions) == ["UNVERIFIED(witness missing)"]
+    assert reports(actions, Discontinuity)
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert not call.is_open
+
+
+def _witness_timer(call: Peer) -> Timer:
+    return Timer(TimerKind.WITNESS, call.stream, call.connection)
+
+
+def test_what_is_held_after_silence_is_placed_if_the_server_proves_itself_after_all(call: Peer) -> None:
+    call.resumed()
+    call.driver.elapse(TimerKind.WITNESS)
+    call.accept()
+    call.event("x8", call.progress(8))
+    actions = call.event("e2", call.progress(2))
+    assert grades(actions) == ["PROVEN(the witness came again)"]
+    assert [m["params"]["progress"] for m in delivered(actions)] == [8]
+
+
+def test_an_answer_held_after_silence_settles_another_call(driver: Driver) -> None:
+    call, other = driver.call().stream_up("e1", "e2"), driver.call()
+    call.resumed()
+    driver.elapse(TimerKind.WITNESS)
+    call.accept()
+    call.event("x1", other.result())
+    actions = call.end()
+    assert sorted(o.value for o in outcomes(actions)) == ["completed", "in_doubt"]
+
+
+def test_a_call_that_is_cancelled_meanwhile_has_nothing_held_for_it(call: Peer) -> None:
+    call.resumed()
+    call.driver.elapse(TimerKind.WITNESS)
+    call.accept()
+    call.driver.cancel(call)
+    assert grades(call.event("x8", call.progress(8))) == ["UNVERIFIED(witness missing)"]
+    assert not call.is_open
+
+
+# An overlap that is refused by an empty 200: so the Python SDKs and FastMCP say that they do not know an ID.
+
+
+@pytest.fixture
+def refused(call: Peer) -> Peer:
+    call.resumed()
+    assert not evidence(call.end())
+    assert call.asked == "e2"
+    call.accept()
+    return call
+
+
+def test_a_log_that_was_trimmed_before_the_cursor_is_gone_on_from_whatever_status_it_says_that_by(
+    refused: Peer,
+) -> None:
+    actions = refused.event("x3", refused.progress(3)) + refused.event("x4", refused.progress(4))
+    assert grades(actions) == ["UNVERIFIED(no witness)"]
+    assert not reports(actions, Discontinuity)
+    assert [m["params"]["progress"] for m in delivered(actions)] == [3, 4]
+    assert outcomes(refused.event("x5", refused.result())) == [Outcome.COMPLETED]
+
+
+def test_such_a_call_waits_on_though_nothing_comes(refused: Peer) -> None:
+    actions = refused.driver.elapse(TimerKind.WITNESS)
+    assert grades(actions) == ["UNVERIFIED(no witness)"]
+    assert not in_doubt(actions)
+    refused.driver.elapse(TimerKind.RECHECK)
+    assert refused.asked == "e1", "who ended at once may have been about to go: the overlap is asked for again"
+
+
+def test_refusals_by_an_empty_200_are_no_resumes_in_vain(refused: Peer) -> None:
+    for _ in range(9):
+        refused.driver.elapse(TimerKind.WITNESS)
+        refused.driver.elapse(TimerKind.RECHECK)
+        refused.accept()
+        assert not in_doubt(refused.end(after=30))
+        refused.accept()
+    assert outcomes(refused.event("x5", refused.result())) == [Outcome.COMPLETED]
+
+
+def test_an_exact_cursor_that_is_refused_so_too_is_a_missing_witness(refused: Peer) -> None:
+    actions = refused.end()
+    assert grades(actions) == ["UNVERIFIED(witness missing)"]
+    assert reports(actions, Discontinuity)
     assert in_doubt(actions)
-    assert delivered(actions)[0]["id"] == call.host_id
+
+
+def test_an_exact_cursor_under_which_the_server_says_anything_is_polled(refused: Peer) -> None:
+    refused.event("p9")
+    assert not evidence(refused.end())
+    assert refused.asked == "e2"
+    refused.accept()
+    assert outcomes(refused.event("x5", refused.result())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("said", ["priming", "duplicate", "not JSON"])
+def test_an_overlap_that_says_anything_but_the_witness_is_no_refusal(call: Peer, said: str) -> None:
+    call.resumed()
+    call.event(*{"priming": ("p9",), "duplicate": ("e1", call.progress(1)), "not JSON": ("x", b"x")}[said])
+    call.end()
+    assert call.asked == "e2"
+    call.accept()
+    assert not delivered(call.event("x3", call.progress(3)))
+    assert in_doubt(call.driver.elapse(TimerKind.WITNESS))
+
+
+def test_a_cut_is_no_refusal(call: Peer) -> None:
+    call.resumed()
+    call.cut()
+    assert call.asked == "e1"
+
+
+def test_a_foreign_answer_behind_a_refused_overlap_breaks_the_stream(refused: Peer) -> None:
+    refused.event("x3", refused.progress(3))
+    actions = refused.event("x4", {"jsonrpc": "2.0", "id": 4711, "result": {}})
+    assert grades(actions)[0].startswith("BROKEN")
+    assert in_doubt(actions)
+
+
+def test_heartbeats_that_the_log_does_not_hold_are_no_anchor(driver: Driver) -> None:
+    call = driver.call().stream_up("e1")
+    call.event("hb1")
+    call.event("e2", call.progress(2))
+    call.event("hb2")
+    call.resumed()
+    assert call.asked == "e1"
+    assert grades(call.event("e2", call.progress(2))) == ["PROVEN(the witness came again)"]
 
 
 def test_by_choice_a_call_waits_on_without_its_witness() -> None:

@@ -98,7 +98,16 @@ def test_once_the_ids_have_started_over_everything_is_held() -> None:
     trial.hold(event("1", note("1")))
     assert {weigh(trial, i, note(i)) for i in ("2", "7", "8", "9")} == {"HOLD"}
     assert weigh(trial, "p", None) == "SKIP"
-    assert trial.doubt == "the event IDs started over"
+    assert trial.doubt.why == "the event IDs started over"
+
+
+def test_behind_what_is_held_after_silence_nothing_counts_on() -> None:
+    trial = trial_of("7", "8", "9", exact=True, after_silence=True)
+    assert weigh(trial, "12", note("12")) == "UNVERIFIED fits"
+    trial.hold(event("12", note("12")))
+    assert [weigh(trial, i, note(i)) for i in ("10", "1")] == ["HOLD", "HOLD"]
+    assert trial.doubt == WITNESS_MISSING
+    assert weigh(trial, "9", note("9")) == "PROVEN"
 
 
 @pytest.mark.parametrize(

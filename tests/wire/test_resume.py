@@ -352,13 +352,70 @@ async def test_409_on_a_resume_means_that_the_server_has_not_noticed_the_cut_yet
         assert host.grades == ["proven"]
 
 
-async def test_a_refused_overlap_is_asked_once_more_with_the_exact_cursor(playing: Playing) -> None:
-    mcp = Streams(events(*TWO_SEEN, end=How.RST), refuse(400), events(answer(id="e3")))
+REFUSALS: dict[str, Handler] = {"400": refuse(400), "200 and a good end": events()}
+"""How servers say that they do not know an event ID; the second are the Python SDKs and FastMCP."""
+
+
+@pytest.mark.parametrize("end", [WHOLE, How.FIN, How.RST], ids=["end", "FIN", "RST"])
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_a_refused_overlap_is_asked_once_more_with_the_exact_cursor(
+    playing: Playing, refusal: str, end: Any
+) -> None:
+    """A log that was trimmed of what stands before the cursor holds all that follows it."""
+    rest = events(progress(3, "x3"), progress(4, "x4"), answer(id="x5"))
+    mcp = Streams(events(*TWO_SEEN, end=end), REFUSALS[refusal], rest)
     async with playing(mcp) as (server, host):
         assert await host.call() == Answer("done")
+        await host.saw(1, 2, 3, 4)
         assert resumed_after(server) == ["e1", "e2"]
-        assert set(host.grades) <= {"consistent", "unverified"}
+        assert host.grades == ["unverified"]
         assert not host.of(Discontinuity)
+        assert outcomes(host) == [Outcome.COMPLETED]
+    assert mcp.executed == ["charge"]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_so_it_is_at_the_next_cut(playing: Playing, refusal: str) -> None:
+    rest: list[Handler] = [events(progress(3, "x3"), end=How.RST), events(progress(4, "x4"), answer(id="x5"))]
+    if refusal != "400":  # a status is believed; what ended at once may have been about to go
+        rest.insert(1, REFUSALS[refusal])
+    mcp = Streams(events(*TWO_SEEN, end=How.RST), REFUSALS[refusal], *rest)
+    async with playing(mcp) as (server, host):
+        assert await host.call() == Answer("done")
+        await host.saw(1, 2, 3, 4)
+        assert resumed_after(server) == (["e1", "e2", "x3"] if refusal == "400" else ["e1", "e2", "e2", "x3"])
+        assert set(host.grades) == {"unverified"}
+        assert not host.of(Discontinuity)
+
+
+@pytest.mark.parametrize("first", [progress(3, "x3"), note("foreign", "x3"), note("foreign")])
+async def test_after_silence_the_answer_is_found_behind_what_cannot_be_proven(
+    playing: Playing, first: Part
+) -> None:
+    """A server that was too slow to send the witness; what stands before the answer is not delivered."""
+    mcp = Streams(
+        events(*TWO_SEEN, end=How.RST), events(end=How.STALL), events(first, answer(id="x5"), end=How.STALL)
+    )
+    async with playing(mcp, policy=QUICK) as (server, host):
+        assert await host.call() == Answer("done")
+        assert resumed_after(server) == ["e1", "e2"]
+        assert host.grades == ["unverified"]
+        assert [loss.reason for loss in host.of(Discontinuity)] == ["witness missing"]
+        await host.saw(1, 2)
+        await host.has_heard()
+
+
+@pytest.mark.parametrize("beat", [raw(b"id: hb1\ndata:\n\n"), raw(b"event: ping\nid: hb1\ndata: x\n\n")])
+async def test_a_heartbeat_that_the_log_does_not_hold_is_not_asked_for(playing: Playing, beat: Part) -> None:
+    prime_, one, two = TWO_SEEN
+    mcp = Streams(
+        events(prime_, one, beat, two, end=How.RST), events(progress(2, "e2"), progress(3, "e3"), answer(id="e4"))
+    )
+    async with playing(mcp) as (server, host):
+        assert await host.call() == Answer("done")
+        await host.saw(1, 2, 3)
+        assert resumed_after(server) == ["e1"]
+        assert host.grades == ["proven"]
 
 
 async def test_retry_after_is_kept_to_on_a_resume(waits: list[float]) -> None:
