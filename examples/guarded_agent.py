@@ -46,7 +46,7 @@ async def agent(url: str, directory: str) -> None:
         if doubt := CallInDoubt.find(result):
             print(f"In doubt: {doubt}")  # ask somebody, or check, before calling again
         else:
-            print(f"The result: {result.content[0].text}")
+            print("The result:", *(part.text for part in result.content if part.type == "text"))
 
 
 @asynccontextmanager

@@ -42,8 +42,8 @@ class Guard:
         headers: Sent with every request of our own client. Not together with `http_client`.
         http_client: An `httpx.AsyncClient` or `httpx2.AsyncClient` of yours (for auth, proxies, TLS); it is
             not closed. Its own timeouts are not used: a call ends by its deadline. Its transport must not send a
-            request again by itself, nor use HTTP/2, and should allow four connections or more (README, "A client
-            of your own").
+            request again by itself, nor use HTTP/2, and should allow four connections or more
+            (docs/http-client.md).
         policy: Times, bounds and choices; see `GuardPolicy`.
         generation: How messages travel, where the server speaks several. `"auto"` (default): by sessions where
             they can be resumed (the server gives session and event IDs), else as the host above would have it.

@@ -22,10 +22,12 @@ from mcp_client_guard.cli._main import _parser
 from mcp_client_guard.testing import FakeServer, Lie, ScriptedMcp
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 URL = "https://example.com/mcp"
-FENCED = re.compile(r"^(?:<!-- needs: mcp (\d) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINKED = re.compile(r"\]\((?!https?:)([^)#]+)")
+FENCED = re.compile(
+    r"^(?:<!-- (?:needs: mcp (\d)|as in: (\S+)) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+LINKED = re.compile(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)")
 ELSEWHERE = {"httpx", "pyproject", "send_request_headers"}
 MAJOR = "2" if find_spec("mcp_types") else "1"
 
@@ -36,6 +38,8 @@ class Block:
     line: int
     language: str
     needs: str | None
+    program: str | None
+    """Of a framework, in whose environment alone the block runs."""
     text: str
 
     def __str__(self) -> str:
@@ -45,12 +49,12 @@ class Block:
 def blocks_of(page: Path) -> Iterator[Block]:
     text = page.read_text()
     for found in FENCED.finditer(text):
-        line = text.count("\n", 0, found.start(3)) + 1
-        yield Block(page, line, found[2], found[1], found[3])
+        line = text.count("\n", 0, found.start(4)) + 1
+        yield Block(page, line, found[3], found[1], found[2], found[4])
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-SHELL = [block for block in BLOCKS if block.language == "sh"]
+SHELL = [block for block in BLOCKS if block.language == "sh" and block.needs in (None, MAJOR)]
 WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks_of(page))]
 
 
@@ -69,15 +73,30 @@ async def test_the_python_of_a_page_runs_from_top_to_bottom(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    blocks = [b for b in blocks_of(page) if b.language == "python" and b.needs in (None, MAJOR)]
+    blocks = [b for b in blocks_of(page) if b.language == "python" and b.needs in (None, MAJOR) and not b.program]
     async with FakeServer(ScriptedMcp()) as server:
         for block in blocks:
             code = compile(block.text.replace(URL, server.url), str(block), "exec")
             with anyio.fail_after(30):
                 await anyio.to_thread.run_sync(exec, code, namespace)
     assert bool(server.sent("POST")) == any(URL in block.text for block in blocks), "a page talks to its server"
-    if client := namespace.get("careful"):
-        await client._client.aclose()
+
+
+def statements(source: str) -> list[str]:
+    """Those of the module, less docstrings and comments."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(
+            node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        ) and ast.get_docstring(node):
+            del node.body[0]
+    return [ast.dump(node) for node in tree.body]
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.program], ids=str)
+def test_the_code_for_a_framework_is_that_of_the_program_which_is_run(block: Block) -> None:
+    assert block.program is not None
+    assert set(statements(block.text)) <= set(statements((ROOT / block.program).read_text()))
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=str)
@@ -132,7 +151,8 @@ def check_module(arguments: list[str]) -> None:
 
 
 def check_run_tests(arguments: list[str]) -> None:
-    assert arguments == []
+    sessions = re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(), re.MULTILINE)
+    assert arguments == [] or (arguments[0] == "-s" and set(arguments[1:]) <= set(sessions))
     assert os.access(ROOT / "run-tests", os.X_OK)
 
 
@@ -156,10 +176,18 @@ def test_the_checks_find_a_wrong_option() -> None:
         check_guard(["demo", "--no-such-option"])
 
 
+def anchors_of(page: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
-    for target in LINKED.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in LINKED.findall(page.read_text()):
+        to = page.parent / target if target else page
+        assert to.exists(), target
+        assert not anchor or anchor in anchors_of(to), f"{target}#{anchor}"
 
 
 # Names.
@@ -227,6 +255,30 @@ def test_every_test_of_a_seed_is_in_the_table_and_every_test_of_the_table_exists
 def test_every_lie_is_described() -> None:
     section = (ROOT / "docs" / "testing.md").read_text().split("## The lies\n")[1]
     assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)[1:] == [lie.value for lie in Lie]
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    from docs.reference import PAGE, page
+
+    assert PAGE.read_text() == page(), "python -m docs.reference"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    import mcp_client_guard
+    from mcp_client_guard import testing
+
+    headings = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE)
+    assert set(mcp_client_guard.__all__) | set(testing.__all__) <= set(headings)
+
+
+def test_every_promise_that_the_code_names_is_on_the_page_and_has_a_test() -> None:
+    text = (ROOT / "docs" / "promises.md").read_text()
+    rows = re.findall(r"^\| ([SL]\d+) \|.*\| (.+) \|$", text, re.MULTILINE)
+    code = [path.read_text() for folder in ("mcp_client_guard", "tests") for path in (ROOT / folder).rglob("*.py")]
+    named = {name for source in code for name in re.findall(r"\b[SL]\d{1,2}\b", source)}
+    assert named <= {name for name, _ in rows}
+    for _, tests in rows:
+        assert all((ROOT / "tests" / name).exists() for name in re.findall(r"`([\w/.]+)`", tests)), tests
 
 
 # Examples.
