@@ -33,8 +33,8 @@ def tell(event: Event) -> None:
             print(f"  guard: {type(event).__name__}")
 
 
-async def progress(done: float, total: float | None, text: str | None) -> None:
-    print(f"  progress: {done:g} of {total:g}")
+async def tell_progress(progress: float, total: float | None, message: str | None) -> None:
+    print(f"  progress: {progress:g} of {total:g}")
 
 
 async def agent(url: str, directory: str) -> None:
@@ -42,7 +42,7 @@ async def agent(url: str, directory: str) -> None:
     guard = Guard(url, store=store, key="baker", on_event=tell)
     async with guard.connect() as (read, write), ClientSession(read, write) as session:
         await session.initialize()
-        result = await session.call_tool("bake", {"loaves": 4}, progress_callback=progress)
+        result = await session.call_tool("bake", {"loaves": 4}, progress_callback=tell_progress)
         if doubt := CallInDoubt.find(result):
             print(f"In doubt: {doubt}")  # ask somebody, or check, before calling again
         else:
