@@ -19,7 +19,7 @@ import pytest
 from attrs import frozen
 
 from mcp_client_guard.cli._main import _parser
-from mcp_client_guard.testing import FakeServer, Lie, ScriptedMcp
+from mcp_client_guard.testing import FakeServer, Handler, How, Lie, Reply, Request, ScriptedMcp, script
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -80,6 +80,31 @@ async def test_the_python_of_a_page_runs_from_top_to_bottom(
             with anyio.fail_after(30):
                 await anyio.to_thread.run_sync(exec, code, namespace)
     assert bool(server.sent("POST")) == any(URL in block.text for block in blocks), "a page talks to its server"
+
+
+async def refused_unread(request: Request, reply: Reply) -> None:
+    await reply.status(413)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [(None, "text='charge'"), (script(How.RST), "may or may not have run"), (refused_unread, "http_status=413")],
+    ids=["answered", "in doubt", "not executed"],
+)
+async def test_the_first_example_tells_each_outcome(
+    call: Handler | None,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = next(blocks_of(ROOT / "README.md")).text
+    async with FakeServer(ScriptedMcp(call=call)) as server:
+        with anyio.fail_after(30):
+            await anyio.to_thread.run_sync(exec, first.replace(URL, server.url), {"__name__": "__main__"})
+    assert says in capsys.readouterr().out
 
 
 def statements(source: str) -> list[str]:
