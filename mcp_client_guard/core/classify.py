@@ -6,18 +6,20 @@
 | a result under the ID of this request, with any status (`Streams.refused`) | answered | |
 | 404 with our session ID, unless -32601, or as in the next row | no, by server | gone |
 | 404 with an error that names the request, and no suspect code | answered, or by server if it is gone | ask |
-| 404 without one | no, and answered | |
+| 404 without one | answered | |
+| 404, 405 or 421 without a JSON-RPC error, more than a second after an unsafe call was sent | may have run | ask |
 | 401, 403, 307, 308 | no, by server | ask |
 | 413, 415 | no, by server | |
 | 429, 503 | no, by server (a proxy may say so after it ran: only safe calls are sent again) | ask at 503 |
 | 503 without `Retry-After`, to an unsafe call | may have run, also if it is gone | ask |
 | 414, 431, 404 with -32601 | answered | |
 | 400, 402, 405-407, 409-412, 417, 419, 421-423, 425, 426, 428, 440, 451 | answered, or by server if gone | ask |
-| of these 404, 405 and 421 without a JSON-RPC error, and the errors of 2026-07-28 | no, and answered | ask |
+| of these, with an error of -32020 (2026-07-28: a header that does not fit the body) | no, and answered | ask |
 | any other 4xx | answered, or may have run if it is gone or to an unsafe call | ask |
 | 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask |
 | any other 5xx | answered, or may have run if it is gone or to an unsafe call | ask |
 | any of these with an error that names the request, and no suspect code | answered | ask |
+| the same, by 408, 424, 499, 502-504, 52x or with a code of a lost connection, if unsafe | may have run | ask |
 | any other 3xx (302 to a page to log in) | may have run | ask |
 | 200 with an error of -32600 | answered, or by server if the session is gone | ask |
 | 200 with an error of -32000 or -32001 | answered, or may have run if it is gone or to an unsafe call | ask |
@@ -105,13 +107,18 @@ _REFUSED_UNREAD = frozenset(
 makes of a container that failed) or 499 may be said of one that is running."""
 
 _NO_SUCH_PLACE = frozenset({404, 405, 421})
-"""Without a JSON-RPC error who said so knows of no MCP server there: nothing was there to run it."""
+"""Said before anything runs, and so at once. nginx says 404 of a request whose time is up where its error page is
+missing."""
+_OF_RUNNING = _GATEWAY | {408, 424, 499, 503}
+"""Gateways that speak MCP say so with an error under the ID of the request, too."""
+HEADER_MISMATCH = -32020
+"""Compared before a tool runs. The other errors of 2026-07-28 a tool can raise itself."""
 
 LONGEST_RETRY_AFTER = 60.0
 """Seconds that a server may have us wait before anything is tried again."""
 
 UNSUPPORTED_VERSION = -32022
-MODERN_CODES = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
+MODERN_CODES = frozenset({HEADER_MISMATCH, -32021, UNSUPPORTED_VERSION})
 """The errors by which a server of 2026-07-28 is recognised (SPEC-FACTS §15); -32001, -32003 and -32004 are not."""
 INVALID_PARAMS, METHOD_NOT_FOUND = -32602, -32601
 INTERNAL_ERROR = -32603
@@ -157,13 +164,14 @@ def rule_on(
     names_it: bool = False,
     unsafe: bool = False,
     may_retry: bool = False,
+    is_late: bool = False,
     is_session_lost: Callable[[int, Any], bool] | None = None,
 ) -> Ruling:
     """What this status, on the POST of a request, says of it. Total: never raises.
 
     `body`: with 2xx, the one message that answers the request, or whatever came instead. A result is an answer,
     of which no predicate is asked. `names_it`: it has the ID of the request. `unsafe`: that is a call which may
-    have side effects. `may_retry`: there is a `Retry-After`.
+    have side effects. `may_retry`: there is a `Retry-After`. `is_late`: the request had had time to run.
     """
     code = code_of(body)
     if status < 300 and _is_result(body):
@@ -172,6 +180,8 @@ def rule_on(
         return Ruling(Ran.NO, SessionWord.GONE)
     is_unknown = status == 404 and code == METHOD_NOT_FOUND
     is_said_of_it = names_it and code is not None and code not in _SUSPECT_CODES
+    if unsafe and is_late and code is None and status in _NO_SUCH_PLACE:
+        return Ruling(Ran.MAYBE, SessionWord.ASK if session_sent else SessionWord.ALIVE, Ran.MAYBE)
     if status == 404 and session_sent and not (is_unknown or is_said_of_it):
         return Ruling(Ran.NO, SessionWord.GONE)
     if status < 300:
@@ -186,10 +196,10 @@ def rule_on(
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
     # -32602 is what a tool says of its arguments, and of its own output; but not with 404.
     unread = status in _REFUSED_UNREAD and (code != INVALID_PARAMS or status == 404)
-    is_answer = is_said_of_it or status in _REFUSED_UNREAD or status in _SAYS_NOTHING or not unsafe
+    is_servers = is_said_of_it and status not in _OF_RUNNING and code not in _SAID_OF_RUNNING
+    is_answer = is_servers or status in _REFUSED_UNREAD or status in _SAYS_NOTHING or not unsafe
     ran = Ran.ANSWERED if is_answer else Ran.MAYBE
-    is_refused = is_modern(body) or (code is None and status in _NO_SUCH_PLACE)
-    return Ruling(Ran.REFUSED if is_refused else ran, word, Ran.NO if unread else Ran.MAYBE)
+    return Ruling(Ran.REFUSED if code == HEADER_MISMATCH else ran, word, Ran.NO if unread else Ran.MAYBE)
 
 
 def is_of_gateway(status: int, body: Any) -> bool:

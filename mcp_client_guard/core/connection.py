@@ -35,6 +35,8 @@ class Connection:
     """Which of the endpoints that a carrier has named it is posted to; 0 until it is."""
     begun: bool = False
     """Whether any byte of the request can have left on it."""
+    begun_at: float | None = None
+    """When the first may have."""
     answered: bool = False
     """Whether it has had its status line."""
     opened_at: float | None = None
@@ -76,6 +78,14 @@ class Connection:
         """What is said of a long wait of the server's choice, while it lasts."""
         is_waiting = self.delay.is_long and not self.begun
         return f": the server has its stream wait for {self.delay.floor:.0f} s" if is_waiting else ""
+
+    def begin(self, at: float) -> None:
+        """Bytes of the request may leave."""
+        self.begun, self.begun_at = True, at
+
+    def has_had(self, seconds: float, at: float) -> bool:
+        """Whether the request has been with the server, or on its way there, for so long."""
+        return self.begun_at is not None and at - self.begun_at > seconds
 
     def opened(self, at: float) -> None:
         """Its status line has come."""

@@ -124,22 +124,22 @@ def settle_others(
 ) -> list[tuple[int, CallSettled | TaskEnded]]:
     """Outcomes, by slot, for the open calls outside the heritage.
 
-    Those of another principal, and tasks of another endpoint, are left to whoever comes back for them, unless sent
-    before `oldest`.
+    Those of another principal are left to whoever comes back for them, unless sent before `oldest`.
     """
     settled: list[tuple[int, CallSettled | TaskEnded]] = []
     heirs = {(h.slot, h.incarnation, h.wire_id) for h in heritage.heirs} if heritage is not None else set()
     for call in calls:
         if not is_open(call) or (call.slot, call.incarnation, call.wire_id) in heirs:
             continue
-        is_elsewhere = call.task_open and call.origin != origin
-        foreign = call.origin is not None and (call.principal != principal or is_elsewhere)
-        if foreign and call.sent_at >= oldest:
+        # A task of another endpoint is in doubt here, and still to be had there.
+        is_elsewhere = call.task_open and call.origin not in (None, origin) and call.sent_at >= oldest
+        foreign = call.origin is not None and call.principal != principal and call.sent_at >= oldest
+        if foreign or (is_elsewhere and call.outcome is Outcome.IN_DOUBT):
             continue
         told = Told.CALLER if call.is_hook_s else Told.NOBODY
         row = CallSettled(call.incarnation, call.wire_id, Outcome.IN_DOUBT, PROCESS_DIED, told=told)
         settled.append((call.slot, row))
-        if call.task_open:
+        if call.task_open and not is_elsewhere:
             settled.append((call.slot, TaskEnded(call.incarnation, call.wire_id)))
     return settled
 

@@ -241,6 +241,8 @@ class Refusal:
     body: Any = None
     location: str | None = None
     retry_after: float | None = None
+    is_late: bool = False
+    """It came so long after the request that this may have been running."""
 
     def names(self, call: Call) -> bool:
         """Whether it is of a server that has read this request, and taken it for its own."""

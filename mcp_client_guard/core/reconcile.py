@@ -13,6 +13,7 @@ from .consent import consent_to
 from .forms import why_unread
 from .inputs import Reconciled
 from .ledger import NEVER_SENT, Call, Own, Refusal
+from .messages import messages_of
 from .model import JSON, CallSettled, Outcome
 from .output_schema import misfits
 from .repeats import Repeats
@@ -332,6 +333,7 @@ class Reconciling(Repeats):
         elif ran is Ran.NO:
             self.not_executed(call, "server", f"HTTP {status}{where}", status)
         elif ran is Ran.MAYBE:
+            call.said = next(iter(messages_of(refusal.body)), call.said)
             # Not again where there must be an outcome now: it would go out behind a deadline, or a cancel.
             self.in_doubt(call, f"it was answered with HTTP {status}{where}", again=may_wait)
         elif not self.failed_again(call, f"HTTP {status}"):

@@ -99,6 +99,7 @@ class Suspecting(Detecting):
             names_it=refusal.names(call),
             unsafe=call.may_have_side_effects and not is_trusted and self.policy.resend_of(call.tool) != "always",
             may_retry=refusal.retry_after is not None,
+            is_late=refusal.is_late,
             is_session_lost=self.policy.is_session_lost,
         )
 

@@ -114,7 +114,7 @@ def test_what_did_not_run_is_told_at_once_but_not_of_what_has_begun(driver: Lega
     assert outcomes(driver.carries(begun.result())) == [Outcome.COMPLETED]
 
 
-@pytest.mark.parametrize("status", [500, 504, 409])
+@pytest.mark.parametrize("status", [500, 409])
 def test_an_error_of_the_request_s_own_is_its_answer_whatever_the_status(driver: Legacy, status: int) -> None:
     call = driver.call()
     actions = draws(call, status, call.error(-32602))

@@ -15,7 +15,7 @@ from mcp_client_guard.core.actions import (
     SetTimer,
     TimerKind,
 )
-from mcp_client_guard.core.answers import CODE_HTTP_STATUS, CODE_NOT_EXECUTED, CallInDoubt
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CallInDoubt
 from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
 from mcp_client_guard.core.model import CallSent, Outcome, SessionEnded
 from mcp_client_guard.core.model import CallSettled as Settled
@@ -392,9 +392,17 @@ def test_a_harmless_request_whose_server_a_proxy_has_lost_is_sent_again_and_not_
 def test_what_a_server_says_in_json_rpc_is_an_answer_whatever_its_status() -> None:
     driver = Driver().opened(None)
     call = driver.call(n=1)
-    actions = call.refuse(504, call.error(-32603))
+    actions = call.refuse(500, call.error(-32603))
     assert outcomes(actions) == [Outcome.COMPLETED]
     assert error_of(actions)["code"] == -32603
+
+
+def test_but_what_a_gateway_says_of_a_server_that_it_has_lost_is_none_under_whatever_id() -> None:
+    driver = Driver().opened(None)
+    call = driver.call(n=1)
+    actions = call.refuse(504, call.error(-32603))
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert "The server said: no" in str(delivered(actions))
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
@@ -499,18 +507,32 @@ def test_404_with_an_unknown_method_is_an_answer(driver: Driver) -> None:
     assert error_of(actions)["code"] == -32601
 
 
-def test_404_without_a_session_is_an_answer_to_what_did_not_run() -> None:
+def test_404_without_a_session_is_an_answer() -> None:
     driver = Driver().opened(session_id=None)
-    actions = driver.call().refuse(404)
-    assert error_of(actions)["code"] == CODE_HTTP_STATUS
-    assert outcomes(actions) == [Outcome.NOT_EXECUTED]
+    assert outcomes(driver.call().refuse(404)) == [Outcome.COMPLETED]
 
 
-def test_but_not_once_the_call_was_taken() -> None:
-    driver = Driver().opened(session_id=None, standalone=True)
+@pytest.mark.parametrize("ping", ["answered", "alike"])
+@pytest.mark.parametrize("session_id", [SESSION, None])
+def test_but_not_when_it_comes_late(session_id: str | None, ping: str) -> None:
+    """A proxy's time is up, and its page of words for that is not there: 404."""
+    driver = Driver().opened(session_id)
     call = driver.call()
-    driver.machine._calls.ledger.by_host_id(call.host_id).was_taken = True  # type: ignore[union-attr]
-    assert outcomes(call.refuse(404)) == [Outcome.COMPLETED]
+    call.begin()
+    driver.now += 1.5
+    actions = call.refuse(404)
+    if session_id is not None:
+        assert outcomes(actions) == []
+        actions = driver.sent("ping").answer({}) if ping == "answered" else driver.sent("ping").refuse(404)
+    if session_id is not None and ping == "alike":
+        actions = driver.reinitialized()
+    assert Outcome.IN_DOUBT in outcomes(driver.log)
+    assert len(posted_calls(driver)) == 1
+    assert not of(driver.call().actions, Post), "the repeat latch holds"
+
+
+def posted_calls(driver: Driver) -> list[Post]:
+    return [post for post in of(driver.log, Post) if post.message["method"] == "tools/call"]
 
 
 @pytest.mark.parametrize("status", [404, 500, 503])
@@ -526,7 +548,6 @@ def test_a_refusal_after_the_call_was_settled_is_not_delivered_and_changes_no_ou
         assert delivered(actions) == []
         assert outcomes(actions) == []
         assert not peer.is_open
-    assert (driver.machine.session.state is SessionState.REINITIALIZING) is (status == 404)
 
 
 def test_a_request_of_the_server_s_is_delivered_under_an_id_of_ours(driver: Driver) -> None:

@@ -34,14 +34,47 @@ def test_every_status_says_whether_the_request_ran_and_what_it_says_of_the_sessi
         word = SessionWord.ASK if asks else SessionWord.ALIVE
         assert ruling.session is word, status
         by_proxy = status in GATEWAY and code is None
-        is_answer = Ran.REFUSED if code is None and status in (404, 405, 421) else Ran.ANSWERED
-        ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 or by_proxy else is_answer
+        ran = Ran.NO if status in NOT_RUN else Ran.MAYBE if status < 400 or by_proxy else Ran.ANSWERED
         assert ruling.ran is ran, status
         if word is SessionWord.ASK and status not in NOT_RUN:
             unread = status in (400, 402, 405, 409, 410, 419, 422, 428, 440)
             may_run = status < 400 or status >= 500 or status in MAY_RUN_STILL
             assert ruling.ran_if_gone is Ran.NO or not unread, status
             assert ruling.ran_if_gone is Ran.MAYBE or not may_run, status
+
+
+@pytest.mark.parametrize("status", [404, 405, 421])
+@pytest.mark.parametrize("session_sent", [True, False])
+def test_what_is_said_before_anything_runs_is_said_at_once(status: int, session_sent: bool) -> None:
+    word = SessionWord.ASK if session_sent else SessionWord.ALIVE
+    late = rule_on(status, None, session_sent=session_sent, unsafe=True, is_late=True)
+    assert late == Ruling(Ran.MAYBE, word, Ran.MAYBE)
+    for same in ({"unsafe": True}, {"is_late": True}):
+        assert rule_on(status, None, session_sent=session_sent, **same).ran is not Ran.MAYBE
+    said = rule_on(status, body_with(-32600), session_sent=session_sent, unsafe=True, is_late=True)
+    assert said.ran is not Ran.MAYBE, "the server's own word"
+
+
+@pytest.mark.parametrize("session_sent", [True, False])
+def test_of_the_errors_of_2026_07_28_one_alone_is_always_said_before_a_tool_runs(session_sent: bool) -> None:
+    rulings = [
+        rule_on(400, body_with(code), session_sent=session_sent, names_it=True, unsafe=True).ran
+        for code in (-32020, -32021, -32022)
+    ]
+    assert rulings == [Ran.REFUSED, Ran.ANSWERED, Ran.ANSWERED]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "ran"),
+    [
+        *((status, -32603, Ran.MAYBE) for status in (408, 424, 499, 502, 503, 504, 520, 522, 524)),
+        *((500, code, Ran.MAYBE) for code in (0, -32000, -32001, -32003, -32004, 408)),
+        (500, -32603, Ran.ANSWERED),
+        (501, -32603, Ran.ANSWERED),
+    ],
+)
+def test_a_gateway_that_speaks_mcp_says_so_under_the_id_of_the_request(status: int, code: int, ran: Ran) -> None:
+    assert rule_on(status, body_with(code), session_sent=False, names_it=True, unsafe=True).ran is ran
 
 
 @pytest.mark.parametrize("code", [-32002, -32602, -32603, 0, 7, 1404])

@@ -174,7 +174,7 @@ def test_a_name_whose_own_call_did_not_run_stands_for_the_equal_one_in_doubt(
     assert is_doubted(later.named("order-17"))
 
 
-@pytest.mark.parametrize(("status", "code"), [(413, None), (405, None), (421, None), (400, -32020)])
+@pytest.mark.parametrize(("status", "code"), [(413, None), (400, -32020)])
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_name_whose_only_call_did_not_run_is_free(
     process: Process, one: Connection, restarted: bool, status: int, code: int | None

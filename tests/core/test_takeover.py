@@ -873,8 +873,12 @@ def test_a_task_of_another_endpoint_waits_for_whoever_comes_back_and_not_for_eve
     opened(process).call().answer({"task": {"taskId": "t"}})
     calls = process.disk.calls.values()
     elsewhere = heritage_of([], calls, "https://elsewhere", None)
-    assert settle_others(calls, elsewhere, "https://elsewhere", None, 0.0) == []
-    settled = settle_others(calls, elsewhere, "https://elsewhere", None, WALL * 2)
+    (told,) = settle_others(calls, elsewhere, "https://elsewhere", None, 0.0)
+    assert isinstance(told[1], CallSettled), "its task is still to be had there"
+    assert told[1].outcome is Outcome.IN_DOUBT
+    doubted = [evolve(call, outcome=Outcome.IN_DOUBT) for call in calls]
+    assert settle_others(doubted, elsewhere, "https://elsewhere", None, 0.0) == [], "said once"
+    settled = settle_others(doubted, elsewhere, "https://elsewhere", None, WALL * 2)
     assert [type(record) for _, record in settled] == [CallSettled, TaskEnded]
 
 
