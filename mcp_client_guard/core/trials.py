@@ -124,8 +124,7 @@ class Trials(Placing):
         elif stream.kind is StreamKind.STANDALONE and not connection.on_socket:
             forget = self._forget_trail if evidence == WITNESS_MISSING else self._drop_cursor
             forget(stream)
-            if not (trial.is_silent and stream.doubtful):  # else it is opened afresh, and the refresh is due then
-                self._refresh(connection.opened_at or 0.0)
+            self._refresh(connection.opened_at or 0.0)
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
             self._settle_unverified(stream, trial.held or ([event] if event is not None else []))
             return
@@ -161,10 +160,6 @@ class Trials(Placing):
             self._reopen(stream, Delay(0, stream.retry_ms))
         else:
             self._judge(stream, trial, Judged(trial.unproven, fits=False), None)
-            if stream.kind is StreamKind.STANDALONE and trial.is_silent:
-                # It may be no listening stream: the Java SDK replays nothing to a GET with a cursor, and leaves it
-                # open and silent for ever. Only one without is where it sends what is new.
-                self._reopen(stream, Delay(0, stream.retry_ms))
 
     def _trial_cut(self, stream: Stream, trial: Trial, *, clean: bool) -> bool:
         """The connection ended before the trial did. Returns whether that ended the stream, too."""

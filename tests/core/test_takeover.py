@@ -88,22 +88,6 @@ def test_a_session_that_answers_is_gone_on_with_and_the_host_s_initialize_answer
     assert call.order.headers["mcp-protocol-version"] == "2025-11-25"
 
 
-def test_a_standalone_stream_of_the_dead_process_that_is_resumed_in_silence_is_opened_afresh() -> None:
-    one = opened(standalone=True)
-    one.standalone.event("s1", note("x"))
-    one.standalone.event("s2", note("y"))
-    one.drain(99)
-    two, _ = offered(one.process.killed())
-    two.sent("ping").answer({})
-    for asked in ("s1", "s2"):
-        assert two.standalone.asked == asked
-        two.standalone.accept()
-        two.elapse(TimerKind.WITNESS, 0)
-    assert two.standalone.asked is None
-    assert delivered(two.standalone.accept()), "the host is to read its lists again"
-    assert delivered(two.standalone.event("t1", note("z"))) == [note("z")]
-
-
 TRACES: list[dict[str, Any]] = [
     {},
     {"_meta": {"traceparent": "00-1-1-01"}},

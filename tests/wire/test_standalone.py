@@ -22,7 +22,6 @@ from mcp_client_guard.testing import (
 )
 
 from .hosts import (
-    WHOLE,
     Answer,
     Playing,
     Streams,
@@ -115,27 +114,6 @@ async def test_one_with_ids_is_resumed_from_its_overlap_and_proven(playing: Play
         assert resumed_after(server) == ["1"]
         assert host.grades == ["proven"]
         assert not host.of(RefreshSuggested)
-
-
-@pytest.mark.parametrize("end", [How.RST, How.FIN, WHOLE])
-@pytest.mark.parametrize("before", [["1"], ["1", "2"]])
-async def test_a_resume_that_stays_silent_is_hung_up_and_a_listening_stream_opened(
-    playing: Playing, before: list[str], end: Any
-) -> None:
-    """The Java SDK's Servlet and WebMVC: a GET with a cursor replays nothing, and is never written to."""
-    standalone = in_turn(
-        events(*(note(id, id) for id in before), end=end), events(note("live", "3"), end=How.STALL)
-    )
-    mcp = ScriptedMcp(standalone=standalone, resume=events(end=How.STALL))
-    async with playing(mcp, policy={"witness_timeout": 0.05}) as (server, host):
-        await host.until(lambda: host.heard.count("notifications/message") == len(before) + 1)
-        await host.until(lambda: "notifications/tools/list_changed" in host.heard)
-        assert resumed_after(server) == before
-        assert opened(server) == 2
-        assert host.grades == ["unverified"]
-        assert host.heard.count("notifications/tools/list_changed") == 1
-        assert len(host.of(Disconnected)) == 1
-        await server.until(lambda: server.open_connections <= 2)
 
 
 async def test_one_without_ids_is_opened_afresh_and_the_host_told_to_refresh_once(playing: Playing) -> None:
