@@ -25,7 +25,7 @@ from .core.report import Event
 from .stores import Claim
 from .transports import http
 from .transports.inbox import Inbox, ReadStream, WriteStream
-from .transports.streamable import StreamableHttp
+from .transports.streamable import CLOSING_SECONDS, StreamableHttp
 
 if TYPE_CHECKING:
     from ._guard import Guard
@@ -220,6 +220,7 @@ class Connection:
                 await self._stack.aclose()
 
     async def _leave(self, shell: StreamableHttp, tasks: TaskGroup) -> None:
+        over = anyio.current_time() + CLOSING_SECONDS
         try:
             with anyio.CancelScope(shield=True):
                 await shell.close()
@@ -229,9 +230,13 @@ class Connection:
             self._wake()
             if self._hooks is not None:
                 self._hooks.close()
-            tasks.cancel_scope.cancel()
-            # The host's own error is not ours to wrap in a group: it goes on by itself.
-            await tasks.__aexit__(None, None, None)
+            try:
+                if self._callback is not None:
+                    await self._callback.finish(over)
+            finally:
+                tasks.cancel_scope.cancel()
+                # The host's own error is not ours to wrap in a group: it goes on by itself.
+                await tasks.__aexit__(None, None, None)
 
     def _sender(self, codec: Codec) -> Callable[[Any], Any]:
         shell, tasks, guard = self._shell, self._tasks, self._guard

@@ -61,6 +61,11 @@ class Callback:
     _tasks: TaskGroup
     _waiting: deque[Event] = field(factory=deque, init=False)
     _busy: bool = field(default=False, init=False)
+    _scope: anyio.CancelScope | None = field(default=None, init=False)
+    """Of an async one that is under way: whoever cancels the host still leaves, and it is told of that."""
+    _over: bool = field(default=False, init=False)
+    _idle: anyio.Event | None = field(default=None, init=False)
+    """Somebody waits until it has been told everything."""
 
     def put(self, event: Event) -> None:
         if self._busy:
@@ -83,17 +88,36 @@ class Callback:
         return result if inspect.isawaitable(result) else None
 
     async def _go_on(self, result: Any) -> None:
-        while result is not None:
-            try:
-                await result
-            except BaseException as error:
-                if not is_theirs(error):
-                    raise
-                logger.exception("on_event failed")
-            result = None
-            while result is None and self._waiting:
-                result = self._begin(self._waiting.popleft())
-        self._busy = False
+        with anyio.CancelScope(shield=not self._over) as self._scope:
+            while result is not None:
+                try:
+                    await result
+                except BaseException as error:
+                    if not is_theirs(error):
+                        raise
+                    logger.exception("on_event failed")
+                result = None
+                while result is None and self._waiting:
+                    result = self._begin(self._waiting.popleft())
+            self._busy = False
+        self._scope = None
+        if self._idle is not None:
+            self._idle.set()
+
+    async def finish(self, over: float) -> None:
+        """On leaving: let it be told everything, until then. What it is about after that is broken off."""
+        try:
+            with anyio.move_on_after(over - anyio.current_time(), shield=True):
+                while self._busy:
+                    self._idle = anyio.Event()
+                    await self._idle.wait()
+        finally:  # asyncio's own cancellation passes through shields
+            self._over = True
+            if self._busy:
+                untold = 1 + len(self._waiting)
+                logger.warning("on_event is too slow: not told of the last %s events of its connection", untold)
+            if self._scope is not None:
+                self._scope.cancel()
 
 
 def _keep(events: deque[Event], event: Event, whose: str) -> None:

@@ -70,7 +70,7 @@ logger = logging.getLogger("mcp_client_guard")
 _ACCEPT_ANY = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _ACCEPT_EVENTS = {"accept": "text/event-stream", "cache-control": "no-store"}
 _LINGER = 1.0
-_CLOSING_SECONDS = 0.8
+CLOSING_SECONDS = 0.8
 """Of the second in which a host leaves; what remains is the sockets' and the store's."""
 _LAST_NOTES_SECONDS = 0.2
 _LAST_RECORDS_SECONDS = 0.3
@@ -125,7 +125,7 @@ class StreamableHttp:
 
     async def close(self) -> None:
         """Leave, in at most a second: let the host's last words go, write what is unwritten, end the session."""
-        over = anyio.current_time() + _CLOSING_SECONDS
+        over = anyio.current_time() + CLOSING_SECONDS
         self.inbox.leave()
         self._tell_drained()
         try:  # asyncio's own cancellation passes through shields

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
@@ -459,6 +460,66 @@ async def test_on_event_may_leave_the_connection_behind_it() -> None:
     with anyio.fail_after(LIMIT):
         async with FakeServer(ScriptedMcp()) as server:
             assert await call_through(Guard(server.url, on_event=hang)) == "charge"
+
+
+class Leaving(Exception):
+    """The body's own."""
+
+
+async def leave_in_a_call(server: FakeServer, guard: Guard, leaves: str) -> None:
+    """A host that leaves while its call is in flight."""
+    host = PlainHost()
+    with anyio.CancelScope() as outside, suppress(Leaving):
+        async with Connection(guard, plain_codec) as (host.read, host.write):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(host.listen)
+                await host.start()
+                await host.post("tools/call", {"name": "charge"})
+                await server.wait_for(lambda request: request.rpc_method == "tools/call")
+                tasks.cancel_scope.cancel()
+            if leaves == "cancelled":
+                outside.cancel()
+                await anyio.lowlevel.checkpoint()
+            elif leaves == "by an error":
+                raise Leaving
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("leaves", ["at the end", "by an error", "cancelled"])
+async def test_an_async_on_event_is_told_of_what_comes_on_leaving(leaves: str) -> None:
+    told: list[Any] = []
+
+    async def slow(event: Any) -> None:
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        told.append(event)
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp(call=steps(How.STALL))) as server:
+            await leave_in_a_call(server, Guard(server.url, on_event=slow), leaves)
+    outcomes = [(event.tool, event.outcome) for event in told if isinstance(event, CallSettled)]
+    assert outcomes[-1] == ("charge", Outcome.IN_DOUBT)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("leaves", ["at the end", "by an error", "cancelled"])
+async def test_what_on_event_was_not_told_of_in_the_second_of_leaving_is_logged(
+    leaves: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_connection, "CLOSING_SECONDS", 0.01)
+    broken_off: list[Any] = []
+
+    async def hang(event: Any) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            broken_off.append(event)
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp(call=steps(How.STALL))) as server:
+            await leave_in_a_call(server, Guard(server.url, on_event=hang), leaves)
+    assert len(broken_off) == 1
+    assert re.search(r"on_event is too slow: not told of the last [1-9]\d* events", caplog.text)
 
 
 @pytest.mark.anyio
