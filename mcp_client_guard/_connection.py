@@ -39,6 +39,7 @@ _WIRE_IDS_EACH = 2**17
 WIRE_ID_BLOCKS = 2**14 - 64
 """Some servers keep a request's ID in 32 bits, signed; the last blocks are for who needs more than one."""
 _SPARE_CONNECTIONS = 4
+_FLUSH_SECONDS = 1.0
 
 
 def block_of(wire_id: int) -> int:
@@ -184,8 +185,25 @@ class Connection:
             while shell.machine.heirs_awaited and not self._left:
                 self._news = self._news or anyio.Event()
                 await self._news.wait()
-        if not self._left:
-            await shell.flush()
+
+    async def _flush(self) -> None:
+        """Have in the store what the host has been told; one that hangs holds nobody up.
+
+        In a task of the connection's: a write that is cancelled may be lost.
+        """
+        shell, tasks, written = self._shell, self._tasks, anyio.Event()
+        if shell is None or tasks is None or self._left:
+            return
+
+        async def flush() -> None:
+            try:
+                await shell.flush()
+            finally:
+                written.set()
+
+        tasks.start_soon(flush)
+        with anyio.move_on_after(_FLUSH_SECONDS):
+            await written.wait()
 
     def _tell(self, event: Event) -> None:
         self._guard._tell(event, self._callback)

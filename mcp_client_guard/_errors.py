@@ -37,6 +37,9 @@ class RequestFailed(GuardError):
 class StoreError(GuardError):
     """The store cannot do what was asked."""
 
+    is_unused = False
+    """It is only that no Guard has used the store yet."""
+
 
 class StoreInUse(StoreError):
     """Another live Guard owns this key: use another `key`, or stop the other owner first."""

@@ -12,6 +12,7 @@ import anyio.lowlevel
 
 from ._arguments import refuse_unfit, refuse_wrong, upgrade_url
 from ._connection import Connection, call_keys_here
+from ._errors import StoreError
 from ._events import Callback, EventCallback, Listener, level_of
 from ._messages import sdk_codec
 from ._ownership import Ownership
@@ -140,13 +141,23 @@ class Guard:
         return connections[-1].state if connections else SessionState.CLOSED.name.lower()
 
     async def calls(self) -> list[StoredCall]:
-        """The ledger of this key, oldest first.
+        """The ledger of this key, oldest first; empty where no connection has made the store yet.
+
+        On the event loop of the connections it holds all that the host has been told, unless the store takes more
+        than a second to keep it; elsewhere it may be 50 ms behind.
 
         Raises:
-            StoreError: there is no store yet (the first connection makes the file), or it cannot be read.
+            StoreError: the store cannot be read.
             StoreDamaged: the store's file was refused.
         """
-        return await self.store.calls(self.key)
+        for connection in self._ownership.reachable():
+            await connection._flush()
+        try:
+            return await self.store.calls(self.key)
+        except StoreError as error:
+            if not error.is_unused:
+                raise
+            return []
 
     async def recovered(self) -> list[StoredCall]:
         """What became of every call that an earlier process left without an outcome, oldest first.

@@ -78,9 +78,14 @@ class Ownership:
             GuardError: that is another one.
         """
         connections = self.living()
-        if connections and self._loop != post_to_this_loop():
+        if connections and not self.reachable():
             raise GuardError(f"{what} belongs on the event loop of the connections")
         return connections
+
+    def reachable(self) -> list[Connection]:
+        """The same, if this task runs on their event loop."""
+        connections = self.living()
+        return connections if connections and self._loop == post_to_this_loop() else []
 
     def _forget_ended(self) -> None:
         """The connections of an event loop that has ended died, as with their process."""

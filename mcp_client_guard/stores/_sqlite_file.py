@@ -229,17 +229,23 @@ def read(path: str, query: Callable[[sqlite3.Connection], T]) -> T:
     try:
         found = os.lstat(path)
         if stat.S_ISREG(found.st_mode) and found.st_size == 0:
-            raise StoreError(f"{path} is empty: no Guard has used this store yet")
+            raise _unused(f"{path} is empty")
         _check_header(path)
         return _look(path, lambda db: query(_up_to_date(db, path)))
     except FileNotFoundError:
-        raise StoreError(f"{path} does not exist: no Guard has used this store yet") from None
+        raise _unused(f"{path} does not exist") from None
     except ValueError as wrong:
         raise StoreDamaged(f"{path}: {wrong}; another version may have written it") from None
     except (sqlite3.OperationalError, OSError) as wrong:
         raise StoreError(f"{path} cannot be read: {wrong}") from wrong
     except sqlite3.DatabaseError as wrong:
         raise translate(wrong, path, "reading") from wrong
+
+
+def _unused(why: str) -> StoreError:
+    error = StoreError(f"{why}: no Guard has used this store yet")
+    error.is_unused = True
+    return error
 
 
 def _check_header(path: str) -> None:

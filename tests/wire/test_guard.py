@@ -335,6 +335,92 @@ async def test_sessions_of_one_guard_do_not_mix() -> None:
             assert sorted(got) == [f"session-{n}" for n in range(1, 6)]
 
 
+# --- the ledger ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+async def test_the_ledger_holds_what_the_host_has_just_been_told(durable: bool, tmp_path: Any) -> None:
+    lost = iter([events(answer()), steps(How.RST)])
+
+    async def play(call: Request, reply: Reply) -> None:
+        await next(lost)(call, reply)
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Streams(play)) as server:
+            store = SQLiteStore(tmp_path / "agent.db") if durable else None
+            guard = Guard(server.url, store=store)
+            async with listening_host(guard) as (host, _):
+                for outcome in (Outcome.COMPLETED, Outcome.IN_DOUBT):
+                    await host.call()
+                    assert (await guard.calls())[-1].outcome is outcome
+
+
+class Hanging(MemoryStore):
+    """Its writes hang until `go_on`; one that is cancelled has written nothing."""
+
+    go_on: anyio.Event | None = None
+
+    async def claim(self, key: str, *, origin: str, principal: str | None) -> Any:
+        claim = await super().claim(key, origin=origin, principal=principal)
+
+        async def write(*args: Any, **options: Any) -> None:
+            if self.go_on is not None:
+                await self.go_on.wait()
+            await claim.write(*args, **options)
+
+        return SimpleNamespace(new_slot=claim.new_slot, write=write, release=claim.release)
+
+
+@pytest.mark.anyio
+async def test_a_store_that_hangs_keeps_nobody_from_the_ledger_and_loses_nothing_by_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_connection, "_FLUSH_SECONDS", 0.01)
+
+    async def play(call: Request, reply: Reply) -> None:
+        store.go_on = anyio.Event()
+        await events(answer())(call, reply)
+
+    store = Hanging()
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(Streams(play)) as server:
+            guard = Guard(server.url, store=store)
+            async with listening_host(guard) as (host, _):
+                await host.call()
+                assert (await guard.calls())[-1].outcome is None
+                with anyio.CancelScope() as given_up:
+                    given_up.cancel()
+                    await guard.calls()
+                assert store.go_on is not None
+                store.go_on.set()
+                assert (await guard.calls())[-1].outcome is Outcome.COMPLETED
+
+
+@pytest.mark.anyio
+async def test_the_ledger_of_a_store_that_no_connection_has_made_yet_is_empty(tmp_path: Any) -> None:
+    path = tmp_path / "agent.db"
+    guard = Guard("http://127.0.0.1:9/mcp", store=SQLiteStore(path))
+    assert await guard.calls() == []
+    path.touch()
+    assert await guard.calls() == []
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(StoreError):
+        await guard.calls()
+    assert [made.name for made in tmp_path.iterdir()] == ["agent.db"]
+
+
+@pytest.mark.anyio
+async def test_the_ledger_is_read_on_any_event_loop() -> None:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            guard = Guard(server.url)
+            async with listening_host(guard) as (host, _):
+                await host.call()
+                read = await anyio.to_thread.run_sync(lambda: anyio.run(guard.calls))
+    assert [call.tool for call in read] == [None, "charge"]
+
+
 # --- events -------------------------------------------------------------------------------------------
 
 
