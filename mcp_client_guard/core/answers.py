@@ -14,8 +14,11 @@ from typing import Any
 
 from attrs import frozen
 
+from .inputs import BodyReceived
 from .ledger import Call
+from .messages import messages_of
 from .model import JSON
+from .policy import HARMLESS_METHODS, OPENING_METHODS
 
 IN_DOUBT_KEY = "io.github.mcp-client-guard/in-doubt"
 
@@ -31,10 +34,14 @@ _SENTENCE = (
     "The {what} may or may not have run: {reason}. Do not repeat it without checking its effect first. "
     "(call key {call_key})"
 )
+_OF_HARMLESS = "The {what} had no answer: {reason}. It may safely be sent again. (call key {call_key})"
 _PARTS = {"what": "(?P<kind>tool call|request) (?P<name>'[^']*')", "reason": ".*", "call_key": "[^()]*"}
-_SPOKEN = re.compile(
-    re.sub(r"\\{(\w+)\\}", lambda part: f"(?P<{part[1]}>{_PARTS[part[1]]})", re.escape(_SENTENCE)), re.DOTALL
-)
+_SPOKEN = [
+    re.compile(
+        re.sub(r"\\{(\w+)\\}", lambda part: f"(?P<{part[1]}>{_PARTS[part[1]]})", re.escape(said)), re.DOTALL
+    )
+    for said in (_SENTENCE, _OF_HARMLESS)
+]
 _MOST_EXCEPTIONS = 1000
 _META_NAMES = ("_meta", "meta", "metadata")
 """Google ADK dumps the SDK's model by its attributes; Strands has a name of its own."""
@@ -106,7 +113,9 @@ class CallInDoubt:
 
     @classmethod
     def _in_words(cls, text: Any) -> CallInDoubt | None:
-        said = _SPOKEN.fullmatch(text) if isinstance(text, str) else None
+        if not isinstance(text, str):
+            return None
+        said = next(filter(None, (sentence.fullmatch(text) for sentence in _SPOKEN)), None)
         if said is None:
             return None
         is_call, name = said["kind"] == "tool call", said["name"][1:-1]
@@ -115,8 +124,8 @@ class CallInDoubt:
         return found if str(found) == text else None
 
     def __str__(self) -> str:
-        what = _what(self.method, self.tool)
-        return _SENTENCE.format(what=what, reason=self.reason, call_key=self.call_key)
+        sentence = _OF_HARMLESS if self.method in HARMLESS_METHODS else _SENTENCE
+        return sentence.format(what=_what(self.method, self.tool), reason=self.reason, call_key=self.call_key)
 
 
 @frozen
@@ -247,6 +256,17 @@ def error_answer(host_id: str | int | None, code: int, message: str, data: Any =
     return {"jsonrpc": "2.0", "id": host_id, "error": error}
 
 
+def why_no_answer(told: BodyReceived, call: Call) -> str:
+    """Where what came with 2xx is no answer to this request."""
+    if told.body is None:
+        return "the server accepted the request without an answer"
+    if messages_of(told.body):
+        return "what came was no answer to it"
+    came = f"HTTP {told.status}, {told.media_type or 'no media type'}"
+    may_be_wrong = ": this may not be the URL of an MCP endpoint" if call.method in OPENING_METHODS else ""
+    return f"the answer was no JSON-RPC message ({came}){may_be_wrong}"
+
+
 def _what(method: str, tool: str | None) -> str:
     return f"tool call {tool!r}" if tool else f"request {method!r}"
 
@@ -273,12 +293,17 @@ def session_lost_answer(
     return not_executed_answer(host_id, method, tool, by, reason, status, code=CODE_SESSION_LOST)
 
 
-def http_answer(host_id: str | int | None, status: int, body: Any) -> JSON:
-    """A refusal that is an answer: the server's own JSON-RPC error if it sent one, else the bare status."""
+def http_answer(call: Call, status: int, body: Any, path: str | None = None) -> JSON:
+    """A refusal that is an answer: the server's own JSON-RPC error if it sent one, else the bare status.
+
+    `path`: of the endpoint, which is told where there may be none.
+    """
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, dict) and isinstance(error.get("code"), int):
         message = error.get("message")
         data = error.get("data")
-        return error_answer(host_id, error["code"], message if isinstance(message, str) else "", data)
+        return error_answer(call.host_id, error["code"], message if isinstance(message, str) else "", data)
     data = {"http_status": status}
-    return error_answer(host_id, CODE_HTTP_STATUS, f"The server answered HTTP {status}", data)
+    may_be_wrong = path is not None and status in (404, 405) and call.method in OPENING_METHODS
+    where = f" to POST {path}" if may_be_wrong else ""
+    return error_answer(call.host_id, CODE_HTTP_STATUS, f"The server answered HTTP {status}{where}", data)

@@ -221,7 +221,7 @@ class Carrying(Aside):
             super().refused(told)
             return
         later = told.status in _TRY_LATER or told.status >= 500
-        refusal = Refusal(told.status, told.body, told.location, told.retry_after)
+        refusal = Refusal(told.status, told.body, told.location, told.retry_after, told.path)
         self._carrier_failed(stream, f"HTTP {told.status}", refusal, final=not later)
 
     def event(self, event: EventReceived) -> None:

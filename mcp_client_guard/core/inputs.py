@@ -89,6 +89,9 @@ class BodyReceived:
     connection: int
     body: Any
     """Parsed JSON, `UNREADABLE`, or None if empty."""
+    status: int = 200
+    media_type: str = ""
+    """Of its `Content-Type`, for people; empty where that has none."""
 
 
 @frozen
@@ -104,6 +107,8 @@ class Refused:
     """Seconds, from `Retry-After`."""
     location: str | None = None
     """Where a redirect that was not followed pointed."""
+    path: str | None = None
+    """Of the endpoint that was asked, for people."""
 
 
 @define

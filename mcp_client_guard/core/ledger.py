@@ -241,6 +241,8 @@ class Refusal:
     body: Any = None
     location: str | None = None
     retry_after: float | None = None
+    path: str | None = None
+    """Of the endpoint that said so, for people."""
     is_late: bool = False
     """It came so long after the request that this may have been running."""
 

@@ -40,6 +40,9 @@ HARMLESS_METHODS = frozenset(
 )
 """Methods that the protocol makes harmless to repeat; every other request may have side effects."""
 
+OPENING_METHODS = frozenset({"initialize", "server/discover"})
+"""What a host begins with: where one fails, the URL may be none of an MCP server."""
+
 
 def _wanted(what: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, Any], None]:
     """A validator: what does not fit is refused, in words that say what would."""

@@ -337,7 +337,7 @@ class Reconciling(Repeats):
             # Not again where there must be an outcome now: it would go out behind a deadline, or a cancel.
             self.in_doubt(call, f"it was answered with HTTP {status}{where}", again=may_wait)
         elif not self.failed_again(call, f"HTTP {status}"):
-            answer = http_answer(call.host_id, status, refusal.body)
+            answer = http_answer(call, status, refusal.body, refusal.path)
             self._answer(call, answer)
             if ran is Ran.REFUSED and not call.was_taken:
                 self._settle(call, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")

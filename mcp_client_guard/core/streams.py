@@ -7,6 +7,7 @@ from typing import Any
 from attrs import define, evolve
 
 from .actions import Hangup, Report, Timer, TimerKind
+from .answers import why_no_answer
 from .awaiting import Awaiting
 from .classify import is_of_gateway, is_suspect_answer, may_pass
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
@@ -82,8 +83,7 @@ class Streams(Awaiting):
             self._see_offered(stream)
         if stream.call.suspected:
             return
-        empty = "the server accepted the request without an answer"
-        why = empty if told.body is None else "the answer could not be read"
+        why = why_no_answer(told, stream.call)
         awaits = self._awaits_elsewhere(stream, told.body, why)
         if not awaits:
             self.calls.unreadable(stream.call, told.body, why)
@@ -126,7 +126,7 @@ class Streams(Awaiting):
         assert stream.call is not None
         self._finish(stream, linger=True)
         is_late = stream.connection.has_had(_TO_RUN_SECONDS, self.calls.clock.now)
-        refusal = Refusal(told.status, told.body, told.location, told.retry_after, is_late)
+        refusal = Refusal(told.status, told.body, told.location, told.retry_after, told.path, is_late)
         self.calls.refused(stream.call, refusal, session_sent=stream.named_session)
 
     def event(self, event: EventReceived) -> None:

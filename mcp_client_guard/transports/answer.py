@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
 from time import time
@@ -13,6 +14,7 @@ from attrs import define
 from .gzipped import Unzipped, is_gzip
 
 _MAX_WAIT = 24 * 3600.0
+_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 _NOT_SHOWN = "an address that is not shown"
 
 
@@ -50,6 +52,12 @@ class Answer:
         return str(self.response.url)
 
     @property
+    def media_type(self) -> str:
+        """As far as it is one: what a server writes there may come to be read by a model."""
+        found = _MEDIA_TYPE.match(self.fields.get("content-type", "").lower())
+        return found[0] if found else ""
+
+    @property
     def is_events(self) -> bool:
         """Whether its body is an event stream."""
         return self.fields.get("content-type", "").lower().startswith("text/event-stream")
@@ -82,6 +90,11 @@ class Answer:
         """Where a redirect that was not followed led, less what may hold secrets."""
         location = self.fields.get("location")
         return shown(location) if location and 300 <= self.status < 400 else None
+
+
+def path_of(url: str) -> str:
+    """For people: without parameters, query or fragment, which may hold secrets."""
+    return urlsplit(shown(url)).path or "/"
 
 
 def shown(location: str) -> str:

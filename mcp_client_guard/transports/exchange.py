@@ -14,7 +14,7 @@ from mcp_client_guard.core.actions import Get, OpenSocket, Post
 from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, EventReceived, Refused, TooLarge
 from mcp_client_guard.core.stream import STANDALONE
 
-from .answer import Answer
+from .answer import Answer, path_of
 from .sent import DEEPEST_CAUSE, Sent, is_stream_error, why_lost
 from .sse import EventReader, parse_json
 
@@ -68,9 +68,9 @@ class Exchange:
                 raise BodyTooLarge
         return bytes(body)
 
-    async def refused(self, answer: Answer, session_id: str | None, limit: int) -> Refused:
+    async def refused(self, answer: Answer, url: str, limit: int) -> Refused:
         """A status that is no success, and what came with it, up to `limit` bytes; the status stands, whatever
-        became of its body."""
+        became of its body. `url`: the endpoint, where the order has none of its own, which may be a credential."""
         parsed: Any = None
         with anyio.move_on_after(_REFUSAL_SECONDS):
             try:
@@ -82,9 +82,10 @@ class Exchange:
             self.order.connection,
             answer.status,
             None if parsed is UNREADABLE else parsed,
-            session_id,
+            answer.session_id,
             answer.retry_after,
             answer.redirect_target,
+            path_of(url) if isinstance(self.order, Post) and self.order.target is None else None,
         )
 
     async def _bare(self, answer: Answer, limit: int) -> Any:

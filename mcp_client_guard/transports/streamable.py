@@ -344,7 +344,7 @@ class StreamableHttp:
     async def _read(self, exchange: Exchange, answer: Answer) -> None:
         order, fields, session_id = exchange.order, answer.fields, answer.session_id
         if not 200 <= answer.status < 300:
-            self.feed(await exchange.refused(answer, session_id, self._policy.max_event_size))
+            self.feed(await exchange.refused(answer, self.endpoint.url, self._policy.max_event_size))
             return
         is_events = answer.is_events
         resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
@@ -361,7 +361,8 @@ class StreamableHttp:
             return
         # The whole response is here: there is nothing to linger for.
         exchange.lingering = True
-        self.feed(BodyReceived(order.stream, order.connection, parse_json(body) if body.strip() else None))
+        parsed = parse_json(body) if body.strip() else None
+        self.feed(BodyReceived(order.stream, order.connection, parsed, answer.status, answer.media_type))
 
     async def _read_events(self, exchange: Exchange, answer: Answer) -> None:
         order = exchange.order

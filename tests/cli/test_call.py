@@ -251,6 +251,19 @@ async def test_a_status_is_not_executed_only_where_it_says_so(
     assert (ran.code, ran.err.splitlines()[-1]) == (code, f"mcp-guard call: {said}")
 
 
+async def test_a_web_page_in_the_place_of_an_endpoint_is_told_without_contradiction(mcp_guard: Command) -> None:
+    async def page(request: Request, reply: Reply) -> None:
+        await reply.play(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>")
+
+    async with FakeServer(page) as server:
+        ran = await mcp_guard("call", server.url, "charge")
+    assert ran.code == 4
+    told = ran.err.splitlines()[-1]
+    assert told.startswith("mcp-guard call: not executed: no session: The request 'initialize' had no answer: ")
+    assert "this may not be the URL of an MCP endpoint" in told
+    assert "may or may not" not in ran.err
+
+
 async def test_what_is_in_doubt_behind_the_server_is_in_doubt(mcp_guard: Command) -> None:
     """A server that passes calls on through a guard, with `in_doubt_as="error"`."""
 

@@ -16,8 +16,12 @@ from mcp_client_guard.core.answers import (
     in_doubt_answer,
     not_executed_answer,
     session_lost_answer,
+    why_no_answer,
 )
+from mcp_client_guard.core.inputs import UNREADABLE, BodyReceived
 from mcp_client_guard.core.ledger import Call
+from mcp_client_guard.core.policy import HARMLESS_METHODS
+from tests.core.driver import RESULT
 
 DOUBT = CallInDoubt("its stream was cut", "tools/call", "charge", "key-1", "abcd1234", True)
 
@@ -261,8 +265,57 @@ def test_a_lost_session_says_by_whose_word_nothing_ran(status: int | None, by: s
 def test_a_refusal_that_is_an_answer_is_the_server_s_error_or_the_status(
     body: Any, code: int, message: str
 ) -> None:
-    error = http_answer("h1", 500, body)["error"]
-    assert (error["code"], error["message"]) == (code, message)
+    answer = http_answer(call_of(), 500, body, "/mcp")
+    assert answer["id"] == "h1"
+    assert (answer["error"]["code"], answer["error"]["message"]) == (code, message)
+
+
+@pytest.mark.parametrize("method", ["initialize", "server/discover"])
+@pytest.mark.parametrize(
+    ("status", "path", "where"),
+    [(404, "/wrong", " to POST /wrong"), (405, "/", " to POST /"), (404, None, ""), (400, "/", "")],
+)
+def test_where_there_may_be_no_endpoint_its_path_is_told(
+    method: str, status: int, path: str | None, where: str
+) -> None:
+    answer = http_answer(call_of(method), status, None, path)
+    assert answer["error"]["message"] == f"The server answered HTTP {status}{where}"
+    assert answer["error"]["data"] == {"http_status": status}
+
+
+@pytest.mark.parametrize("method", sorted(HARMLESS_METHODS))
+def test_of_a_harmless_request_nobody_is_told_not_to_repeat_it(method: str) -> None:
+    doubt = CallInDoubt("cut", method, None, "k", "-")
+    assert str(doubt) == f"The request {method!r} had no answer: cut. It may safely be sent again. (call key k)"
+    assert CallInDoubt.find(str(doubt)) == doubt
+
+
+def test_of_any_other_request_everybody_is_told_not_to_repeat_it() -> None:
+    text = str(CallInDoubt("cut", "tasks/cancel", None, "k", "-"))
+    assert "may or may not have run: cut. Do not repeat it" in text
+    assert CallInDoubt.find(text.replace("tasks/cancel", "ping")) is None
+    assert (
+        CallInDoubt.find(str(CallInDoubt("cut", "ping", None, "k", "-")).replace("ping", "tasks/cancel")) is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (BodyReceived(1, 1, None, 202), "the server accepted the request without an answer"),
+        (
+            BodyReceived(1, 1, UNREADABLE, 200, "text/html"),
+            "the answer was no JSON-RPC message (HTTP 200, text/html)",
+        ),
+        (BodyReceived(1, 1, {}, 201), "the answer was no JSON-RPC message (HTTP 201, no media type)"),
+        (BodyReceived(1, 1, {"jsonrpc": "2.0", "id": 7, "result": RESULT}), "what came was no answer to it"),
+    ],
+)
+@pytest.mark.parametrize("method", ["initialize", "server/discover", "tools/call", "ping"])
+def test_what_came_instead_of_an_answer_is_named(method: str, told: BodyReceived, why: str) -> None:
+    is_doubted = "JSON-RPC" in why and method in ("initialize", "server/discover")
+    said = why_no_answer(told, call_of(method))
+    assert said == (f"{why}: this may not be the URL of an MCP endpoint" if is_doubted else why)
 
 
 def test_an_error_without_data_has_none() -> None:

@@ -147,7 +147,7 @@ def test_without_one_within_witness_timeout_the_session_is_asked_and_the_call_is
     actions = driver.sent("ping").answer({})
     assert in_doubt(actions)
     says_nothing = SAID[how][1] is None
-    assert ("without an answer" if says_nothing else "could not be read") in told(actions)
+    assert ("without an answer" if says_nothing else "no JSON-RPC") in told(actions)
 
 
 def test_a_harmless_call_is_sent_again_then(driver: Driver) -> None:
@@ -279,7 +279,7 @@ def test_with_its_session_it_is_over(driver: Driver) -> None:
     actions = driver.call("other").refuse(404)
     assert in_doubt(actions)
     assert [m["id"] for m in delivered(actions)] == [call.host_id]
-    assert "could not be read" in told(actions)
+    assert "no JSON-RPC" in told(actions)
     driver.reinitialized()
     assert driver.machine.session.session_id == "session-two"
 

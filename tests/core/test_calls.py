@@ -178,7 +178,7 @@ def test_an_error_answer_is_an_answer(driver: Driver, code: int) -> None:
 
 @pytest.mark.parametrize(
     ("body", "says"),
-    [(None, "without an answer"), (UNREADABLE, "could not be read"), ({}, "be read"), ("x", "be read")],
+    [(None, "without an answer"), (UNREADABLE, "no JSON-RPC"), ({}, "no JSON-RPC"), ("x", "no JSON-RPC")],
 )
 def test_an_answer_that_is_none_leaves_the_call_in_doubt(driver: Driver, body: Any, says: str) -> None:
     call = driver.call()
