@@ -119,7 +119,7 @@ class Connection:
 
     def _shell_of(self, client: Any, claim: Claim, slot: int, tasks: TaskGroup) -> StreamableHttp:
         guard = self._guard
-        self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks)
+        self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks, guard._name)
         inbox = Inbox(guard.policy.max_event_size)
         block = guard._ownership.new_block(slot)
         limit = None if guard._client is None else http.connection_limit(guard._client, guard.url)

@@ -59,6 +59,7 @@ class Callback:
 
     _call: EventCallback
     _tasks: TaskGroup
+    _whose: str
     _waiting: deque[Event] = field(factory=deque, init=False)
     _busy: bool = field(default=False, init=False)
     _scope: anyio.CancelScope | None = field(default=None, init=False)
@@ -69,7 +70,7 @@ class Callback:
 
     def put(self, event: Event) -> None:
         if self._busy:
-            _keep(self._waiting, event, "on_event")
+            _keep(self._waiting, event, f"{self._whose}: on_event")
             return
         result = self._begin(event)
         if result is not None:
@@ -83,7 +84,7 @@ class Callback:
         except BaseException as error:
             if not is_theirs(error):
                 raise
-            logger.exception("on_event failed")
+            logger.exception("%s: on_event failed", self._whose)
             return None
         return result if inspect.isawaitable(result) else None
 
@@ -95,7 +96,7 @@ class Callback:
                 except BaseException as error:
                     if not is_theirs(error):
                         raise
-                    logger.exception("on_event failed")
+                    logger.exception("%s: on_event failed", self._whose)
                 result = None
                 while result is None and self._waiting:
                     result = self._begin(self._waiting.popleft())
@@ -115,7 +116,8 @@ class Callback:
             self._over = True
             if self._busy:
                 untold = 1 + len(self._waiting)
-                logger.warning("on_event is too slow: not told of the last %s events of its connection", untold)
+                told = "%s: on_event is too slow: not told of the last %s events of its connection"
+                logger.warning(told, self._whose, untold)
             if self._scope is not None:
                 self._scope.cancel()
 

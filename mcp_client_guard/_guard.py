@@ -118,6 +118,11 @@ class Guard:
         self._listeners: set[Listener] = set()
         self._ownership = Ownership(self)
 
+    @property
+    def _name(self) -> str:
+        """In the log, where there are several."""
+        return f"{http.origin_of(self.url)} (key {self.key!r})"
+
     def __repr__(self) -> str:
         return f"Guard({http.origin_of(self.url)}, key={self.key!r}, state={self.state!r})"
 
@@ -235,7 +240,9 @@ class Guard:
             self._listeners.discard(listener)
 
     def _tell(self, event: Event, callback: Callback | None) -> None:
-        logger.log(level_of(event), "%s", event)
+        level = level_of(event)
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s: %s", self._name, event)
         for listener in list(self._listeners):
             if listener.is_gone:
                 self._listeners.discard(listener)

@@ -191,7 +191,7 @@ class Ownership:
         try:
             await self._claim.write(0, [OutcomeTold(call_key, Told.LISTED) for call_key in listed])
         except Exception as error:  # it is said again
-            logger.warning("what was told could not be marked: %s", type(error).__name__)
+            self._warn("what was told could not be marked", error)
 
     async def disown(self, connection: Connection) -> None:
         """It is closed. What matters comes before the first await: asyncio's own cancellation passes through every
@@ -223,7 +223,7 @@ class Ownership:
                 with anyio.move_on_after(_RELEASE_SECONDS):
                     await claim.write(slot, [ended])
             except Exception as error:  # the next process ends it
-                logger.warning("a session's end could not be written: %s", type(error).__name__)
+                self._warn("a session's end could not be written", error)
 
     async def _give_up(self, claim: Claim) -> None:
         try:
@@ -238,4 +238,8 @@ class Ownership:
             with anyio.move_on_after(_RELEASE_SECONDS):
                 await claim.release()
         except Exception as error:  # the host is done: its own outcome is what it gets
-            logger.warning("the key could not be given up: %s", type(error).__name__)
+            self._warn("the key could not be given up", error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Ours are told without their text, which may be of a store of the user's own."""
+        logger.warning("%s: %s: %s", self._guard._name, what, type(error).__name__)

@@ -15,6 +15,7 @@ from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, EventReceiv
 from mcp_client_guard.core.stream import STANDALONE
 
 from .answer import Answer, path_of
+from .http import origin_of
 from .sent import DEEPEST_CAUSE, Sent, is_stream_error, why_lost
 from .sse import EventReader, parse_json
 
@@ -113,14 +114,16 @@ class Exchange:
         now = anyio.current_time()
         return ConnectionLost(order.stream, order.connection, now, written=True, clean=clean, why="ended")
 
-    def lost(self, error: BaseException) -> ConnectionLost:
+    def lost(self, error: BaseException, url: str) -> ConnectionLost:
         """It failed. An error that is not of the network's comes again: of a login, a hook."""
         order, sent = self.order, self.sent
         # The refusal of a request of an auth flow's own is not; that of ours is an answer.
         is_of_network = is_stream_error(error) and getattr(error, "response", None) is None
         if not is_of_network:
-            name = type(error).__name__
-            logger.warning("unexpected %s while talking to the server\n%s", name, _frames_of(error).rstrip())
+            name, where = type(error).__name__, origin_of(url)
+            logger.warning(
+                "%s: unexpected %s while talking to the server\n%s", where, name, _frames_of(error).rstrip()
+            )
         written = self.begun and sent.can_have_left(error)
         why = sent.unsendable or _why_lost(error)
         return ConnectionLost(

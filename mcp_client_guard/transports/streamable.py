@@ -303,7 +303,7 @@ class StreamableHttp:
                 except BaseException as error:
                     if not is_theirs(error):
                         raise
-                    lost = exchange.lost(error)
+                    lost = exchange.lost(error, self.endpoint.url)
         self._exchanges.pop(connection, None)
         self._timers.cancel(connection)
         self._one_ended.set()
@@ -398,4 +398,5 @@ class StreamableHttp:
                 async with self.endpoint.request("DELETE", {**end.headers, "accept": "application/json"}):
                     pass
         except Exception as error:  # closing must not fail because the server does
-            logger.warning("a session was left to the server, DELETE failed: %s", type(error).__name__)
+            where, why = http.origin_of(self.endpoint.url), type(error).__name__
+            logger.warning("%s: a session was left to the server, DELETE failed: %s", where, why)
