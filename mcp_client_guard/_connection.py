@@ -90,7 +90,7 @@ class Connection:
     async def __aenter__(self) -> tuple[Any, Any]:
         """Untyped, since the SDK 1.x above asks for streams of its own classes, and 2.x for any of their shape."""
         if self._tasks is not None:
-            raise RuntimeError("a connection is single-use: call guard.connect() again")
+            raise GuardError("a connection is single-use: call guard.connect() again")
         codec = self._codec()
         guard = self._guard
         if guard._client is not None and http.is_closed(guard._client):

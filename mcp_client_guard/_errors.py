@@ -1,4 +1,4 @@
-"""Every exception this package raises.
+"""Every exception of this package's own. Wrong arguments are `ValueError`, a missing extra is `ImportError`.
 
     GuardError
     ├── RequestFailed             a request of the `reconcile` hook's own drew an error
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class GuardError(Exception):
-    """Base of every error raised by this package."""
+    """Base of what goes wrong at run time. Wrong arguments are `ValueError`, a missing extra is `ImportError`."""
 
 
 class RequestFailed(GuardError):

@@ -131,7 +131,8 @@ class Guard:
 
         Raises (on entering):
             ImportError: the MCP SDK is not installed.
-            GuardError: another event loop that has not ended has a connection open, or `http_client` is closed.
+            GuardError: another event loop that has not ended has a connection open, `http_client` is closed, or
+                this connection was entered before.
             StoreInUse: another live Guard owns this key.
             StoreDamaged: the store's file was refused.
             StoreWriteError: the disk is full or failed.

@@ -14,7 +14,7 @@ import pytest
 import sniffio
 import trio
 
-from mcp_client_guard import CallSettled, Guard, GuardPolicy, Outcome, SQLiteStore
+from mcp_client_guard import CallSettled, Guard, GuardError, GuardPolicy, Outcome, SQLiteStore
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.testing import FakeServer, Handler, How, Reply, Request, ScriptedMcp, tool_result
@@ -497,7 +497,7 @@ async def test_a_connection_is_entered_once_and_a_guard_as_often_as_you_like() -
         connection = Connection(guard, plain_codec)
         async with connection:
             pass
-        with pytest.raises(RuntimeError, match=r"guard\.connect\(\)"):
+        with pytest.raises(GuardError, match=r"guard\.connect\(\)"):
             async with connection:
                 pass
         for _ in range(3):
