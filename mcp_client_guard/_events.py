@@ -33,12 +33,13 @@ class Listener:
 
     _events: deque[Event] = field(factory=deque, init=False)
     _arrived: anyio.Event | None = field(default=None, init=False)
-    _loop: Post = field(factory=post_to_this_loop, init=False)
+    _loop: Post | None = field(default=None, init=False)
+    """On which it is iterated."""
 
     @property
     def is_gone(self) -> bool:
         """It is far behind, and cannot come back: its event loop has ended."""
-        return len(self._events) >= _KEPT_EVENTS and has_ended(self._loop)
+        return self._loop is not None and len(self._events) >= _KEPT_EVENTS and has_ended(self._loop)
 
     def put(self, event: Event) -> None:
         _keep(self._events, event, "a listener of guard.events()")
@@ -47,6 +48,7 @@ class Listener:
                 self._arrived.set()
 
     async def next(self) -> Event:
+        self._loop = self._loop or post_to_this_loop()
         while not self._events:
             self._arrived = anyio.Event()
             await self._arrived.wait()

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
+from weakref import WeakSet
 
 import anyio.lowlevel
 
@@ -116,6 +117,8 @@ class Guard:
         self._terminate = isinstance(self.store, MemoryStore) if terminate_on_close is None else terminate_on_close
         self._salt = secrets.token_hex(16)
         self._listeners: set[Listener] = set()
+        self._new_listeners: WeakSet[Listener] = WeakSet()
+        """Those that nobody iterates yet; they go with what `events` has returned."""
         self._ownership = Ownership(self)
 
     @property
@@ -230,10 +233,15 @@ class Guard:
         finally:
             call_keys_here.reset(token)
 
-    async def events(self) -> AsyncIterator[Event]:
-        """Events from now on. A listener that falls 1,024 behind loses the oldest, which is logged."""
+    def events(self) -> AsyncIterator[Event]:
+        """Events from this call on. A listener that falls 1,024 behind loses the oldest, which is logged."""
         listener = Listener()
+        self._new_listeners.add(listener)
+        return self._listen(listener)
+
+    async def _listen(self, listener: Listener) -> AsyncIterator[Event]:
         self._listeners.add(listener)
+        self._new_listeners.discard(listener)
         try:
             while True:
                 yield await listener.next()
@@ -244,7 +252,7 @@ class Guard:
         level = level_of(event)
         if logger.isEnabledFor(level):
             logger.log(level, "%s: %s", self._name, event)
-        for listener in list(self._listeners):
+        for listener in [*self._listeners, *self._new_listeners]:
             if listener.is_gone:
                 self._listeners.discard(listener)
             else:

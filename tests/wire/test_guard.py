@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
@@ -32,7 +34,7 @@ from mcp_client_guard import (
     StoreInUse,
     _connection,
 )
-from mcp_client_guard._events import level_of
+from mcp_client_guard._events import Listener, level_of
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._loops import has_ended, post_to_this_loop
 from mcp_client_guard._messages import plain_codec
@@ -669,6 +671,41 @@ async def test_a_listener_that_is_too_slow_loses_the_oldest_and_that_is_logged(
                 tasks.cancel_scope.cancel()
             await listening.aclose()  # type: ignore[attr-defined]
     assert "too slow" in caplog.text
+
+
+def test_a_listener_hears_what_comes_from_its_call_on() -> None:
+    """Also where that was made before there is an event loop."""
+    guard = Guard("http://x/mcp")
+    listening = guard.events()
+
+    async def main() -> None:
+        guard._tell(settled(Outcome.COMPLETED), None)
+        with anyio.fail_after(1):
+            assert await anext(listening) == settled(Outcome.COMPLETED)
+            guard._tell(settled(Outcome.IN_DOUBT), None)
+            assert await anext(listening) == settled(Outcome.IN_DOUBT)
+
+    anyio.run(main)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_listener_that_nobody_has_any_more_is_let_go_of(begun: bool) -> None:
+    guard = Guard("http://x/mcp")
+    others = {id(found) for found in gc.get_objects() if type(found) is Listener}
+    listening: Any = guard.events()
+    guard._tell(settled(Outcome.COMPLETED), None)
+    mine = [found for found in gc.get_objects() if type(found) is Listener and id(found) not in others]
+    kept = [weakref.ref(found) for found in mine]
+    del mine
+    if begun:
+        with anyio.fail_after(LIMIT):
+            await anext(listening)
+        await listening.aclose()
+    del listening
+    gc.collect()
+    assert kept
+    assert [ref() for ref in kept if ref() is not None] == []
 
 
 async def _first_of(listening: Any) -> None:
