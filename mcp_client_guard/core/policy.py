@@ -153,7 +153,9 @@ class GuardPolicy:
     """A resumable stream without a single byte for this long counts as cut. One that nobody waits for any more
     (its call was cancelled, say) is closed after this long, whatever comes on it."""
     max_attempts: int = field(default=10, validator=_count)
-    """Failed attempts to open, in a row and without progress, before a call is given up."""
+    """Failed attempts to open, in a row and without progress, after which a call is tried once more and given up:
+    10 are eleven attempts, over about 43 s where each fails at once (the waits between them double from 0.1 s to
+    10 s; a server's `retry:` makes them longer)."""
     max_event_size: int = field(default=16 * _MiB, validator=_count)
     """Bytes in one SSE event or one JSON body."""
     max_held: int = field(default=4096, validator=_count)
