@@ -155,7 +155,7 @@ def level_of(event: Event) -> int:
         case report.Reinitialized():
             is_loud = bool(event.changed or event.not_restored)
         case report.Disconnected():
-            is_loud = event.wait > LONG_WAIT
+            is_loud = event.attempt == 1 or event.wait > LONG_WAIT
         case report.Unreachable():
             is_loud = event.attempt == 1
         case _:

@@ -266,7 +266,8 @@ class Streams(Awaiting):
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
         connection, cursor = stream.connection, stream.trail.cursor
         self._cancel_timers(stream)
-        self._report_cut(stream, why, self._delay(stream))
+        failed = stream.state is StreamState.LOST and not (connection.answered or connection.on_socket or by_us)
+        self._report_cut(stream, why, self._delay(stream), stream.budget.attempts + 1 if failed else 0)
         trial, connection.trial = connection.trial, None
         # What a socket leaves unsaid is asked of the event stream.
         on_trial = trial is not None and stream.state is StreamState.ON_TRIAL and not connection.on_socket
@@ -344,7 +345,8 @@ class Streams(Awaiting):
         if stream.call is not None and stream.budget.is_spent(self.policy.max_attempts):
             self._give_up(stream, f"its stream could not be resumed (HTTP {status})")
             return
-        self._reopen(stream, self._delay(stream, retry_after or 0.0))
+        failed = f"HTTP {status}" if status >= 500 and stream.state is not StreamState.OPEN else ""
+        self._reopen(stream, self._delay(stream, retry_after or 0.0), failed)
 
     def _resume_refused(self, stream: Stream, status: int) -> None:
         """Refused for good: once more with the exact cursor, which a server may still hold."""

@@ -185,24 +185,26 @@ class Trials(Placing):
         messages = (m for event in trial.held for m in messages_of(event.body))
         return stream.call is not None and any(self.calls.owed(stream, m) is stream.call for m in messages)
 
-    def _reopen(self, stream: Stream, delay: Delay) -> None:
-        """Close the present connection and open another for the same stream."""
+    def _reopen(self, stream: Stream, delay: Delay, failed: str = "") -> None:
+        """Close the present connection and open another for the same stream. `failed`: why it is not open."""
         call = stream.call
         wanted = call is None or call.in_flight or self._misses(stream)
         if call is not None and (stream.trail.cursor is None or not wanted):
             # A GET without a cursor would open another stream; a cancelled request is not resumed.
             self._give_up(stream, "its stream has no cursor any more")
             return
-        if delay.is_long:
+        if failed:
+            self._report_cut(stream, failed, delay, stream.budget.attempts)
+        elif delay.is_long:
             self._report_cut(stream, "to be opened again", delay)
         self._cancel_timers(stream)
         self.out.append(Hangup(stream.connection.number))
         stream.move(StreamStep.CUT)
         self._get(stream, delay)
 
-    def _report_cut(self, stream: Stream, why: str, delay: Delay) -> None:
+    def _report_cut(self, stream: Stream, why: str, delay: Delay, attempt: int = 0) -> None:
         undrained, is_resumable = stream.position.undrained, stream.trail.cursor is not None
-        self.out.append(Report(Disconnected(stream.name, why, undrained, is_resumable, delay.floor)))
+        self.out.append(Report(Disconnected(stream.name, why, undrained, is_resumable, delay.floor, attempt)))
 
     def _arm_recheck(self, stream: Stream) -> None:
         """Servers lose what falls between replay and live tail: look again if nothing comes."""

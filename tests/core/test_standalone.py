@@ -174,10 +174,15 @@ def test_how_long_the_server_has_us_wait_is_told(stream: Peer, retry: int | None
     assert told.wait == (retry or 0) / 1000
 
 
-@pytest.mark.parametrize(("retry_after", "waits"), [(60, []), (3600, [3600])])
-def test_a_long_wait_that_a_refusal_asks_for_is_told(stream: Peer, retry_after: int, waits: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("status", "retry_after", "waits"), [(429, 60, []), (429, 3600, [3600]), (503, 60, [60]), (503, 3600, [3600])]
+)
+def test_a_long_wait_that_a_refusal_asks_for_is_told(
+    stream: Peer, status: int, retry_after: int, waits: list[float]
+) -> None:
+    """A server that is away is told of in any case."""
     stream.end()
-    actions = stream.refuse(503, retry_after=retry_after)
+    actions = stream.refuse(status, retry_after=retry_after)
     assert [told.wait for told in reports(actions, Disconnected)] == waits
 
 

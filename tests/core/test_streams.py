@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import CancelTimer, Get, Hangup, Post, SetTimer, Timer, TimerKind
-from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
+from mcp_client_guard.core.actions import Action, CancelTimer, Get, Hangup, Post, SetTimer, Timer, TimerKind
+from mcp_client_guard.core.inputs import UNREADABLE, ReconnectRequested, TimerElapsed
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import (
@@ -1355,3 +1355,35 @@ def test_what_is_lost_with_an_event_too_large_is_reported(call: Peer) -> None:
     whole.accept()
     call.driver.cancel(whole)
     assert reports(whole.too_large(), UnreadableDropped)
+
+
+def attempts_told(actions: list[Action]) -> list[tuple[str, int]]:
+    return [(told.why, told.attempt) for told in reports(actions, Disconnected)]
+
+
+def test_that_a_stream_cannot_be_opened_again_is_told_by_attempt(driver: Driver) -> None:
+    call = driver.call().stream_up("1", "2")
+    assert attempts_told(call.cut("ReadError")) == [("ReadError", 0)]
+    assert attempts_told(call.cut("ConnectError")) == [("ConnectError", 1)]
+    assert attempts_told(call.refuse(502)) == [("HTTP 502", 2)]
+    call.accept()
+    assert attempts_told(call.cut("ReadError")) == [("ReadError", 0)], "it was open"
+
+
+def test_a_refusal_of_the_moment_is_no_server_that_is_away(driver: Driver) -> None:
+    call = driver.call().stream_up("1", "2")
+    call.cut()
+    assert attempts_told(call.refuse(409)) == []
+    assert attempts_told(call.refuse(503, retry_after=3600.0)) == [("HTTP 503", 2)]
+
+
+def test_a_standalone_stream_that_could_never_be_opened_is_not_told_as_cut() -> None:
+    driver = Driver().opened(standalone=True)
+    assert attempts_told(driver.standalone.refuse(500)) == []
+    assert attempts_told(driver.standalone.refuse(500)) == [("HTTP 500", 2)]
+
+
+def test_what_the_user_has_cut_says_nothing_of_the_server(driver: Driver) -> None:
+    call = driver.call().stream_up("1", "2")
+    call.cut()
+    assert attempts_told(driver.feed(ReconnectRequested(driver.now))) == [("reconnect() was called", 0)]

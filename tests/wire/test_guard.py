@@ -680,7 +680,7 @@ def test_a_listener_hears_what_comes_from_its_call_on() -> None:
 
     async def main() -> None:
         guard._tell(settled(Outcome.COMPLETED), None)
-        with anyio.fail_after(1):
+        with anyio.fail_after(LIMIT):
             assert await anext(listening) == settled(Outcome.COMPLETED)
             guard._tell(settled(Outcome.IN_DOUBT), None)
             assert await anext(listening) == settled(Outcome.IN_DOUBT)
@@ -933,6 +933,8 @@ async def test_a_silent_day_logs_nothing_above_debug(playing: Playing, caplog: p
         (report.Reinitialized("s", ("tool charge",)), logging.WARNING),
         (report.Reinitialized("s", ()), logging.DEBUG),
         (report.Disconnected("1", "ReadError", 0, True), logging.DEBUG),
+        (report.Disconnected("1", "ConnectError", 0, True, attempt=1), logging.WARNING),
+        (report.Disconnected("1", "ConnectError", 0, True, attempt=2), logging.DEBUG),
     ],
 )
 def test_what_is_or_may_be_lost_is_a_warning(event: report.Event, level: int) -> None:
