@@ -38,10 +38,8 @@ async def _first_major(
     A call in doubt is known to this connection alone: if you reconnect, use one `Guard` and `guard.connect()`.
     Yields `(read, write, get_session_id)`. A caller's `http_client` is an `httpx` or `httpx2` client.
     """
-    guard = Guard(url, http_client=http_client, terminate_on_close=terminate_on_close)
-    connection = guard.connect()
-    async with connection as (read, write):
-        yield read, write, lambda: connection.session_id
+    async with _guarded(Guard(url, http_client=http_client, terminate_on_close=terminate_on_close)) as streams:
+        yield streams
 
 
 @asynccontextmanager
@@ -76,15 +74,29 @@ async def _older_name(
 ) -> AsyncIterator[tuple[Any, Any, Callable[[], str | None]]]:
     """Guarded stand-in for `mcp.client.streamable_http.streamablehttp_client` of SDK 1.x.
 
-    Yields `(read, write, get_session_id)`. The timeouts, in seconds, go to the factory of the client alone: a call
-    ends by its deadline (an hour; `GuardPolicy`).
+    Yields `(read, write, get_session_id)`. `sse_read_timeout`, in seconds, is how long silence may last: a session
+    is opened within it, and a stream that can be resumed is, after so long without a byte (90 s at most). It ends
+    no call, as it ends none whose server sends a comment now and then: a call ends by its deadline (an hour;
+    `GuardPolicy`). `timeout` goes to the factory of the client alone: connecting has ten seconds, and is tried
+    again.
     """
-    times = httpx.Timeout(_seconds_of(timeout), read=_seconds_of(sse_read_timeout))
+    silence = _seconds_of(sse_read_timeout)
+    times = httpx.Timeout(_seconds_of(timeout), read=silence)
+    policy = GuardPolicy()
+    if silence:
+        policy = GuardPolicy(open_timeout=silence, max_idle=min(silence, policy.max_idle))
     async with (
         (httpx_client_factory or httpx.AsyncClient)(headers=headers, timeout=times, auth=auth) as client,
-        _first_major(url, http_client=client, terminate_on_close=terminate_on_close) as streams,
+        _guarded(Guard(url, http_client=client, terminate_on_close=terminate_on_close, policy=policy)) as streams,
     ):
         yield streams
+
+
+@asynccontextmanager
+async def _guarded(guard: Guard) -> AsyncIterator[tuple[Any, Any, Callable[[], str | None]]]:
+    connection = guard.connect()
+    async with connection as (read, write):
+        yield read, write, lambda: connection.session_id
 
 
 def _seconds_of(time: float | timedelta) -> float:

@@ -282,11 +282,9 @@ class Calls(Choosing):
         if waiting is not None:
             what = "there was no session" if self._awaits_session(waiting) else "no connection was free"
             self._wait_no_more(waiting)
+            why = f"{what} within {self.policy.deadline_name(waiting.method)}"
             self._turn_away(
-                waiting,
-                not_executed_answer(
-                    waiting.host_id, waiting.method, waiting.tool, "wire", f"{what} within call_deadline"
-                ),
+                waiting, not_executed_answer(waiting.host_id, waiting.method, waiting.tool, "wire", why)
             )
             return
         call = self.ledger.by_first(first_wire_id)
@@ -307,12 +305,13 @@ class Calls(Choosing):
             return
         stream = self.streams.of(call)
         wait = "" if stream is None else stream.connection.wait
+        bound = self.policy.deadline_name(call.method)
         if not self._withdraw(call):
-            self.not_executed(call, "wire", "it could not be sent within call_deadline")
+            self.not_executed(call, "wire", f"it could not be sent within {bound}")
             return
         is_told = self._hears_cancel(call)
         call.cancelled = call.cancelled or is_told
-        self._tell_in_doubt(call, f"no answer within call_deadline{wait}")
+        self._tell_in_doubt(call, f"no answer within {bound}{wait}")
         if is_told:
             self._settled_first(call)
             self._post_cancelled(call, "call_deadline")

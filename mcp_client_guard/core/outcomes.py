@@ -101,7 +101,7 @@ class Outcomes(ABC):
     def _set_deadline(self, call: Call) -> None:
         """One for all that it waits for and for all its sendings."""
         call.first_wire_id = call.wire_id
-        seconds = self.policy.deadline_of(call.tool) if call.own in (None, Own.TASK) else OWN_SECONDS
+        seconds = self.policy.deadline_of(call.tool, call.method) if call.own in (None, Own.TASK) else OWN_SECONDS
         seconds = TRIAL_SECONDS if call.own is Own.TRIAL else seconds
         self.out.append(SetTimer(deadline_timer(call), seconds))
 

@@ -134,6 +134,10 @@ class GuardPolicy:
     """The guard's own deadline for a request; or one per tool, by glob (`{"report_*": 7200, "*": 600}`), an
     hour where none fits. Then the call is in doubt, and a repeat is refused. Set it below the host's own timeout:
     SDK 1.x tells a transport nothing of that one, so that a retry after it runs the tool a second time."""
+    open_timeout: float = field(default=300.0, validator=_seconds)
+    """The same for what a host begins with (`initialize`, `server/discover`), however often that is tried, unless
+    `call_deadline` is less: for servers that accept and stay silent. As long as the SDKs' own transports wait; set
+    it below what your host waits itself."""
     in_doubt_as: Literal["result", "error"] = field(default="result", validator=_one_of("result", "error"))
     """How a tool call in doubt is reported: an `isError` result (frameworks do not repeat those), or an error.
     One that asks for a task (2025-11-25) has an error, whatever this says."""
@@ -195,11 +199,16 @@ class GuardPolicy:
     """Keep the answers of tool calls in the store after the host has taken them. Those of calls that the host
     has named are always kept."""
 
-    def deadline_of(self, tool: str | None) -> float:
+    def deadline_of(self, tool: str | None, method: str = "tools/call") -> float:
         """The deadline of a request, in seconds."""
-        if not isinstance(self.call_deadline, Mapping):
-            return self.call_deadline
-        return _first_match(self.call_deadline, tool, 3600.0)
+        by_tool = self.call_deadline
+        seconds = _first_match(by_tool, tool, 3600.0) if isinstance(by_tool, Mapping) else by_tool
+        return min(seconds, self.open_timeout) if method in OPENING_METHODS else seconds
+
+    def deadline_name(self, method: str) -> str:
+        """What of these a request without an answer in time was held to."""
+        opens = method in OPENING_METHODS and self.deadline_of(None, method) == self.open_timeout
+        return "open_timeout" if opens else "call_deadline"
 
     def resend_of(self, tool: str | None) -> Resend | None:
         """What the user says of sending this tool's calls again, if anything."""

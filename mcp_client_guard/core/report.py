@@ -117,6 +117,7 @@ class CallSettled:
     """A request has its outcome."""
 
     wire_id: int
+    """Of the sending that settled; `str(wire_id)` is the `stream` of what is told of its stream."""
     method: str
     tool: str | None
     call_key: str

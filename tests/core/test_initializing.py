@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post
+from mcp_client_guard.core.actions import Action, Post, SetTimer, Timer, TimerKind
 from mcp_client_guard.core.answers import CODE_IN_DOUBT
+from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import NotificationLost, SessionLost
 from mcp_client_guard.core.state import SessionState
 from tests.core.driver import RESULT, Driver, Peer, delivered, of, reports
@@ -25,6 +26,38 @@ def initializes(driver: Driver) -> Peer:
 
 def posted(actions: list[Action], method: str = "initialize") -> list[Post]:
     return [post for post in of(actions, Post) if post.message.get("method") == method]
+
+
+@pytest.mark.parametrize("method", ["initialize", "server/discover"])
+@pytest.mark.parametrize(
+    ("policy", "seconds", "bound"),
+    [
+        ({}, 300.0, "open_timeout"),
+        ({"open_timeout": 5.0}, 5.0, "open_timeout"),
+        ({"open_timeout": 5.0, "call_deadline": {"a": 1.0}}, 5.0, "open_timeout"),
+        ({"call_deadline": 60.0}, 60.0, "call_deadline"),
+    ],
+)
+def test_what_a_host_begins_with_has_a_deadline_of_its_own(
+    method: str, policy: dict[str, Any], seconds: float, bound: str
+) -> None:
+    """A server that accepts and stays silent cost an hour."""
+    driver = Driver(GuardPolicy(**policy))
+    first = driver.request(method, {"protocolVersion": "2025-11-25", "capabilities": {}})
+    timers = [t for t in of(driver.log, SetTimer) if t.timer == Timer(TimerKind.DEADLINE, first.stream)]
+    assert [timer.seconds for timer in timers] == [seconds]
+    (answer,) = delivered(driver.elapse(TimerKind.DEADLINE, first.stream))
+    assert f"The request '{method}' had no answer: no answer within {bound}." in answer["error"]["message"]
+
+
+def test_a_session_that_the_guard_opens_itself_has_no_more_time_by_it() -> None:
+    driver = Driver(GuardPolicy(open_timeout=5000.0, call_deadline=7000.0)).opened()
+    assert driver.machine.policy.deadline_of("charge") == 7000.0
+    call = driver.call()
+    call.refuse(404)
+    again = driver.sent("initialize")
+    timers = [t for t in of(driver.log, SetTimer) if t.timer == Timer(TimerKind.DEADLINE, again.stream)]
+    assert [timer.seconds for timer in timers] == [30.0]
 
 
 def state(driver: Driver) -> SessionState:

@@ -497,6 +497,42 @@ async def test_the_older_name_takes_headers_and_auth_and_makes_its_client_as_it_
     assert client_made.timeout == httpx.Timeout(7, read=8)
 
 
+@pytest.mark.skipif(not hasattr(theirs, "streamablehttp_client"), reason="SDK 2.x has it no more")
+@pytest.mark.parametrize(
+    ("read", "opens", "idle"),
+    [(300, 300.0, 90.0), (timedelta(seconds=8), 8.0, 8.0), (900.0, 900.0, 90.0), (None, 300.0, 90.0)],
+)
+async def test_the_older_name_s_read_timeout_bounds_silence_and_no_call(
+    read: Any, opens: float, idle: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def guard(*args: Any, **options: Any) -> Any:
+        made.append(options["policy"])
+        return real(*args, **options)
+
+    real = ours.Guard
+
+    monkeypatch.setattr(ours, "Guard", guard)
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            client = ours.streamablehttp_client(server.url, sse_read_timeout=read)
+            async with client as (reads, writes, _), ClientSession(reads, writes) as session:
+                await session.initialize()
+    (policy,) = made
+    assert (policy.open_timeout, policy.max_idle, policy.deadline_of("charge")) == (opens, idle, 3600.0)
+
+
+@pytest.mark.skipif(not hasattr(theirs, "streamablehttp_client"), reason="SDK 2.x has it no more")
+async def test_a_silent_server_ends_the_older_name_s_initialize_as_the_sdk_s_own() -> None:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp(initialize=steps(How.STALL))) as server:
+            client = ours.streamablehttp_client(server.url, sse_read_timeout=0.05)
+            async with client as (read, write, _), ClientSession(read, write) as session:
+                with pytest.raises(Exception, match="no answer within open_timeout"):
+                    await session.initialize()
+
+
 async def test_the_adapter_yields_what_the_installed_sdk_yields() -> None:
     with anyio.fail_after(LIMIT):
         async with FakeServer(ScriptedMcp()) as server:
