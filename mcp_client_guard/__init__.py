@@ -18,7 +18,7 @@ from ._reconcile import InDoubtCall, ReconcileHook, Reconciler
 from .core.answers import CallInDoubt, CallNotExecuted
 from .core.event_id import IdScheme
 from .core.model import Evidence, Generation, Grade, Outcome
-from .core.policy import GuardPolicy
+from .core.policy import GuardPolicy, ResendRule
 from .core.report import (
     CallSettled,
     Connected,
@@ -89,6 +89,7 @@ __all__ = [
     "RepeatRefused",
     "RequestFailed",
     "Resend",
+    "ResendRule",
     "Resolve",
     "Resumed",
     "SQLiteStore",

@@ -54,6 +54,7 @@ PUBLIC = {
     "RepeatRefused",
     "RequestFailed",
     "Resend",
+    "ResendRule",
     "Resolve",
     "Resumed",
     "SQLiteStore",

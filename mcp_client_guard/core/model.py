@@ -221,7 +221,8 @@ class CallSent:
 
 @frozen
 class CallSettled:
-    """The outcome of a ledger row; a later one replaces it (`in_doubt` may become `recovered` or `resent`)."""
+    """The outcome of a ledger row, as a store keeps it; the event of that name is another class. A later one
+    replaces it (`in_doubt` may become `recovered` or `resent`)."""
 
     incarnation: int
     wire_id: int

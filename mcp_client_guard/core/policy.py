@@ -15,7 +15,8 @@ from .model import JSON
 
 _MiB = 1024 * 1024
 
-Resend = Literal["always", "never", "if_idempotent"]
+ResendRule = Literal["always", "never", "if_idempotent"]
+"""May a call that may have run be sent again. (`Resend` is a verdict of the `reconcile` hook's.)"""
 
 HARMLESS_METHODS = frozenset(
     {
@@ -123,7 +124,34 @@ def _scheme(value: IdScheme | str) -> IdScheme:
 
 @frozen(kw_only=True)
 class GuardPolicy:
-    """How a guarded connection behaves. All times are in seconds.
+    """How a guarded connection behaves. All times are in seconds. More is said of each where it is defined.
+
+    Args:
+        call_deadline: For a request's outcome (3600), or one per tool, by glob; then it is in doubt.
+        open_timeout: The same for `initialize` and `server/discover` (300).
+        in_doubt_as: A tool call in doubt is a `"result"` with `isError` (default), or an `"error"`.
+        on_unverified: A witness never came: `"settle"` its calls as in doubt (default), or `"continue"`.
+        id_scheme: What the server promises of its event IDs: `"opaque"` (default), `"monotone"`, `"contiguous"`.
+        witness_timeout: For a resumed stream to prove itself (5).
+        settle_after: Of resumes that bring nothing new, after which a call is given up (60).
+        recheck: Without a message on a resumed stream, after which it is resumed once more (15).
+        max_idle: Without a byte, after which a resumable stream counts as cut (90).
+        max_attempts: Failed attempts to open, in a row, before the last one (10).
+        max_event_size: Bytes in one event or body (16 MiB).
+        max_held: Events held while a stream is on trial (4096).
+        trail_size: Received events remembered per stream (256).
+        trust_read_only_hint: Believe `readOnlyHint` (True).
+        trust_idempotent_hint: Believe `idempotentHint` (False).
+        trust_status: Believe 429 and 503 that nothing ran (False).
+        resend: May a call that may have run be sent again: a `ResendRule` per tool, by glob.
+        honours_call_key: Tools (globs) whose server runs a call key at most once.
+        call_key_argument: Copy the call key into this argument, per tool, by glob.
+        is_session_lost: Whether this status and body say that the session is gone.
+        reconcile_timeout: For the `reconcile` hook and one call (30).
+        reinitialize_limit: Sessions opened in place of lost ones within a minute (5).
+        repeat_window: In which a repeat of a call in doubt is not sent (60).
+        join_in_flight: Tools (globs) of which an equal call in flight is that one come again.
+        keep_results: Keep the answers of tool calls after the host has taken them (False).
 
     Raises:
         ValueError: what cannot be meant: a time or a bound that is not positive, an unknown word, a text in place
@@ -173,7 +201,7 @@ class GuardPolicy:
     trust_status: bool = field(default=False, validator=_flag)
     """Whether 429 and 503 are believed to say that nothing ran, for calls with side effects, too; also 503 without
     `Retry-After`."""
-    resend: Mapping[str, Resend] = field(factory=dict, validator=_resend_by_tool)
+    resend: Mapping[str, ResendRule] = field(factory=dict, validator=_resend_by_tool)
     """May a call that may have run be sent again: `"always"`, `"never"` or `"if_idempotent"` by the tool's own
     hints, by glob (`{"get_*": "always", "charge": "never"}`); the first that fits counts."""
     honours_call_key: tuple[str, ...] = field(default=(), converter=_honouring)
@@ -210,7 +238,7 @@ class GuardPolicy:
         opens = method in OPENING_METHODS and self.deadline_of(None, method) == self.open_timeout
         return "open_timeout" if opens else "call_deadline"
 
-    def resend_of(self, tool: str | None) -> Resend | None:
+    def resend_of(self, tool: str | None) -> ResendRule | None:
         """What the user says of sending this tool's calls again, if anything."""
         return _first_match(self.resend, tool, None)
 

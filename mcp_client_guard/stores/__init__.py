@@ -1,14 +1,60 @@
-"""Where the ledger and the cursors are kept: an async protocol with two implementations."""
+"""Where the ledger and the cursors are kept: an async protocol with two implementations.
+
+For a store of your own, here is also what it is given to keep: `Record` is any of them, and `isinstance` tells
+which. The `CallSettled` of this module is a record, and not the event of that name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from mcp_client_guard.core.model import Record
+from mcp_client_guard.core.model import (
+    AnswerDrained,
+    CallNamed,
+    CallRepeated,
+    CallSent,
+    CallSettled,
+    ConsentSpent,
+    CursorDropped,
+    CursorMoved,
+    GenerationFound,
+    OutcomeTold,
+    Record,
+    Seen,
+    ServerAnswered,
+    SessionEnded,
+    SessionOpened,
+    TaskCreated,
+    TaskEnded,
+    Told,
+)
 from mcp_client_guard.core.stored import StoredCall, StoredSession
 
-__all__ = ["Claim", "Store", "StoredCall", "StoredSession"]
+__all__ = [
+    "AnswerDrained",
+    "CallNamed",
+    "CallRepeated",
+    "CallSent",
+    "CallSettled",
+    "Claim",
+    "ConsentSpent",
+    "CursorDropped",
+    "CursorMoved",
+    "GenerationFound",
+    "OutcomeTold",
+    "Record",
+    "Seen",
+    "ServerAnswered",
+    "SessionEnded",
+    "SessionOpened",
+    "Store",
+    "StoredCall",
+    "StoredSession",
+    "TaskCreated",
+    "TaskEnded",
+    "Told",
+]
 
 
 class Claim(Protocol):

@@ -95,15 +95,14 @@ class Sockets:
         seen = self.endpoint.sending("GET", partial(shell.begin, exchange))
         async with self.endpoint.request("GET", headers, sent=seen) as answer:
             exchange.last_byte = anyio.current_time()
-            session_id = answer.session_id
             stream = _stream_below(answer)
             if stream is None:
-                shell.feed(await exchange.refused(answer, session_id, self.max_event_size))
+                shell.feed(await exchange.refused(answer, self.endpoint.url, self.max_event_size))
                 return
             socket = Socket(order, protocol, stream, self.max_event_size, self.max_idle / 3)
             socket.shake_hands(answer.fields)
             now = exchange.last_byte
-            shell.feed(Answered(order.stream, order.connection, 101, True, session_id, now))
+            shell.feed(Answered(order.stream, order.connection, 101, True, answer.session_id, now))
             await self._read(exchange, socket, shell)
 
     async def _read(self, exchange: Exchange, socket: Socket, shell: Shell) -> None:

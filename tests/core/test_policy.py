@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import attrs
 import pytest
 
 from mcp_client_guard.core.event_id import IdScheme
@@ -119,3 +120,8 @@ def test_a_tool_is_harmless_only_by_a_read_only_hint_that_is_trusted(
 ) -> None:
     policy = GuardPolicy(trust_read_only_hint=trusted)
     assert policy.may_have_side_effects("tools/call", annotations) is effects
+
+
+def test_help_tells_of_every_choice() -> None:
+    told = (GuardPolicy.__doc__ or "").partition("Args:")[2].partition("Raises:")[0]
+    assert re.findall(r"^        (\w+): ", told, re.MULTILINE) == [a.name for a in attrs.fields(GuardPolicy)]

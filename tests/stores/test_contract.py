@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import pytest
 
+from mcp_client_guard import stores
 from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost, StoreWriteError
+from mcp_client_guard.core import model
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome, Seen, SessionEnded, digest_of
 from mcp_client_guard.stores import Claim, Store
 from mcp_client_guard.stores._keep import ENDED_SESSIONS
@@ -321,3 +323,11 @@ def test_a_claim_may_move_from_one_event_loop_to_another(store: Store) -> None:
 
     anyio.run(use, backend="trio")
     assert anyio.run(wire_ids, store) == [1]
+
+
+def test_a_store_of_one_s_own_finds_here_every_record_that_it_is_given() -> None:
+    """With the types of what stands in them."""
+    for record in (*get_args(model.Record), model.Seen, model.Told):
+        assert getattr(stores, record.__name__) is record
+        assert record.__name__ in stores.__all__
+    assert stores.Record is model.Record
