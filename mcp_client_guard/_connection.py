@@ -70,8 +70,13 @@ class Connection:
         """Somebody waits for the next event, or for the end."""
         self._left = False
 
+    def __repr__(self) -> str:
+        """Without the session ID, which is a credential."""
+        return f"Connection({self._guard._name}, state={self.state!r})"
+
     @property
     def state(self) -> str:
+        """`new`, `live`, `lost`, ...: of its session."""
         return "new" if self._machine is None else self._machine.session.word
 
     @property
@@ -80,7 +85,7 @@ class Connection:
         return None if self._machine is None else self._machine.session.session_id
 
     @property
-    def left_session(self) -> tuple[int, int] | None:
+    def _left_session(self) -> tuple[int, int] | None:
         """Slot and incarnation of the session, once closed; None if calls are still to be recovered under it."""
         machine, shell = self._machine, self._shell
         if machine is None or shell is None or machine.heirs_open or not machine.session.incarnation:
@@ -162,7 +167,7 @@ class Connection:
         endpoint = http.Endpoint(client, guard._upgrade_url, tells_when_begun=guard._client is None)
         return Sockets(endpoint, guard.policy.max_event_size, guard.policy.max_idle)
 
-    def inherit(self, heritage: Heritage) -> None:
+    def _inherit(self, heritage: Heritage) -> None:
         """Go on where a dead process has left off, under its slot."""
         self._heritage = heritage
 

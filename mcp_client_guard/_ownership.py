@@ -174,7 +174,7 @@ class Ownership:
         if heritage is not None:
             heirs = [heir for heir in heritage.heirs if not heir.is_known]
             self.recovered |= {(heir.slot, heir.incarnation, heir.wire_id) for heir in heirs}
-            connection.inherit(heritage)
+            connection._inherit(heritage)
 
     def tell_recovered(self, found: Iterable[StoredCall]) -> list[StoredCall]:
         """Of these rows those of dead processes, as they are to be told; taken down as told."""
@@ -214,8 +214,8 @@ class Ownership:
 
     async def _end_oldest(self, connection: Connection, claim: Claim) -> None:
         """Of the sessions that were left open beside others only the newest may still be offered to the server."""
-        if connection.left_session is not None:
-            self._left.append(connection.left_session)
+        if connection._left_session is not None:
+            self._left.append(connection._left_session)
         while len(self._left) > _MOST_LEFT:
             slot, incarnation = self._left.popleft()
             ended = SessionEnded(incarnation, "many others were left after it")

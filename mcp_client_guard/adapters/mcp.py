@@ -103,6 +103,12 @@ def _seconds_of(time: float | timedelta) -> float:
     return time.total_seconds() if isinstance(time, timedelta) else time
 
 
+def _named(function: Any, name: str) -> None:
+    """What is wrong with a call of it is said under the name that the caller knows."""
+    for each in (function, function.__wrapped__):
+        each.__name__ = each.__qualname__ = name
+
+
 if TYPE_CHECKING:  # a program's types are those of the installed SDK, whose functions these stand in for
     from mcp.client.streamable_http import streamable_http_client
     from mcp.client.streamable_http import (  # type: ignore[attr-defined,unused-ignore]
@@ -110,5 +116,8 @@ if TYPE_CHECKING:  # a program's types are those of the installed SDK, whose fun
     )
 elif sdk_codec().is_first_major:
     streamable_http_client, streamablehttp_client = _first_major, _older_name
+    _named(streamablehttp_client, "streamablehttp_client")
 else:
     streamable_http_client = _second_major
+if not TYPE_CHECKING:
+    _named(streamable_http_client, "streamable_http_client")

@@ -71,7 +71,7 @@ class Claim(Protocol):
     async def write(self, slot: int, records: Sequence[Record], *, durable: bool = False) -> None:
         """Keep `records`, in order, all or none, stamped with the time of this call.
 
-        With `durable=True` they survive a power loss once this returns (S7, S12). Without, they survive
+        With `durable=True` they survive a power loss once this returns. Without, they survive
         the death of the process. Writes that run at the same time share one flush. A cancelled write was
         kept whole or not at all, and harms no other.
 

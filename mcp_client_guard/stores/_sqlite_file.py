@@ -56,6 +56,7 @@ class OpenFile:
         """Opens, and makes the file if there is none. Raises what `Store.claim` does."""
         if not os.path.isdir(os.path.dirname(path)):
             raise StoreError(f"there is no directory {os.path.dirname(path)}: make it first")
+        _refuse_foreign(path)
         self._path = path
         self._lock = FileLock(f"{path}-lock")
         shared = several_may_write(sqlite3.sqlite_version_info)
@@ -132,6 +133,14 @@ def _prepare(db: sqlite3.Connection, path: str) -> None:
     if sys.platform == "darwin":  # there fsync alone does not reach the disk
         db.execute("PRAGMA fullfsync = ON")
     bring_up_to_date(db)
+
+
+def _refuse_foreign(path: str) -> None:
+    """Before anything is made beside it, and before its mode is found fault with, which is not ours to change."""
+    # What cannot be opened is left to `_is_store`, which says why.
+    with suppress(FileNotFoundError, sqlite3.OperationalError):
+        if os.lstat(path).st_size > 0:
+            _check_header(path)
 
 
 def _is_store(path: str) -> bool:

@@ -118,10 +118,13 @@ async def test_whoever_dies_making_a_store_leaves_none_half_made(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("content", [b"", b"x"])
-async def test_a_file_that_others_can_open_is_refused(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+@pytest.mark.parametrize("is_used", [False, True])
+async def test_a_file_that_others_can_open_is_refused(path: Path, is_used: bool) -> None:
+    if is_used:
+        await used(path)
+    path.touch()
     path.chmod(0o640)
+    content = path.read_bytes()
     with pytest.raises(StoreError, match="chmod 600"):
         await claimed(path)
     assert path.read_bytes() == content
@@ -404,3 +407,15 @@ def test_only_a_sqlite_without_the_wal_reset_bug_lets_several_processes_write(
     version: tuple[int, ...], safe: bool
 ) -> None:
     assert _sqlite_file.several_may_write(version) is safe
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", [0o644, 0o600])
+async def test_what_is_no_store_is_told_as_such_and_nothing_is_made_beside_it(path: Path, mode: int) -> None:
+    """Not that its mode is wrong, which somebody might then change."""
+    path.write_bytes(b"root:x:0:0:root:/root:/bin/bash\n" * 40)
+    path.chmod(mode)
+    with pytest.raises(StoreDamaged, match="not a database"):
+        await claimed(path)
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+    assert stat.S_IMODE(path.stat().st_mode) == mode

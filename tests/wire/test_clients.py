@@ -533,6 +533,15 @@ async def test_a_silent_server_ends_the_older_name_s_initialize_as_the_sdk_s_own
                     await session.initialize()
 
 
+@pytest.mark.parametrize("name", ["streamable_http_client", "streamablehttp_client"])
+def test_a_wrong_call_is_told_by_the_name_that_the_caller_knows(name: str) -> None:
+    function = getattr(ours, name, None)
+    if function is not None:
+        with pytest.raises(TypeError, match=rf"^{name}\(\) missing"):
+            function()
+        assert function.__qualname__ == name
+
+
 async def test_the_adapter_yields_what_the_installed_sdk_yields() -> None:
     with anyio.fail_after(LIMIT):
         async with FakeServer(ScriptedMcp()) as server:

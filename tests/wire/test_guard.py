@@ -714,6 +714,22 @@ async def _first_of(listening: Any) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_connection_shows_whose_it_is_and_no_session_id() -> None:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp(session="secret")) as server:
+            guard = Guard(f"{server.url}?token=secret", key="orders")
+            connection, host = Connection(guard, plain_codec), PlainHost()
+            origin = server.url.removesuffix("/mcp")
+            assert repr(connection) == f"Connection({origin} (key 'orders'), state='new')"
+            async with connection as (host.read, host.write), anyio.create_task_group() as tasks:
+                tasks.start_soon(host.listen)
+                await host.start()
+                assert "state='new'" not in repr(connection)
+                assert "secret" not in repr(connection)
+                tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
 async def test_the_state_follows_the_newest_connection() -> None:
     with anyio.fail_after(LIMIT):
         async with FakeServer(ScriptedMcp()) as server:
