@@ -191,7 +191,10 @@ CHECKS: dict[str, Callable[[list[str]], None]] = {
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
-def test_every_command_of_a_shell_block_exists_with_its_options(block: Block) -> None:
+def test_every_command_of_a_shell_block_exists_with_its_options(
+    block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTH", "Bearer ...")  # which a page has a header come from
     for words in commands_of(block.text):
         CHECKS[Path(words[0]).name](words[1:])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from asyncio import CancelledError
 from collections.abc import Mapping
@@ -62,7 +63,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=_header,
         action="append",
         default=[],
-        help="sent with every request; repeatable",
+        help="sent with every request; repeatable. Other users can see it: for a token, --header-env",
+    )
+    call.add_argument(
+        "--header-env",
+        metavar="K=ENVVAR",
+        type=_header_env,
+        action="append",
+        dest="header",
+        default=[],
+        help="the same, with the value that this environment variable holds",
     )
     call.add_argument("--store", metavar="PATH", help="keep the ledger in this SQLite file (default: in memory)")
     call.add_argument("--key", help="this connection's name in the store (default: made of URL)")
@@ -284,6 +294,16 @@ def _header(text: str) -> tuple[str, str]:
     if match is None:
         raise argparse.ArgumentTypeError(f"name:value is wanted, not {text.partition(':')[0]!r}")
     return match[1], match[2]
+
+
+def _header_env(text: str) -> tuple[str, str]:
+    name, _, variable = text.partition("=")
+    if not variable:
+        raise argparse.ArgumentTypeError(f"NAME=ENVVAR is wanted, not {name!r}")
+    value = os.environ.get(variable)
+    if value is None:
+        raise argparse.ArgumentTypeError(f"there is no environment variable {variable!r}")
+    return _header(f"{name}:{value}")
 
 
 def _seconds(text: str) -> float:

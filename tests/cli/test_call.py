@@ -110,6 +110,38 @@ async def test_headers_go_with_every_request(mcp_guard: Command) -> None:
         assert request.header("x-empty") == ""
 
 
+async def test_a_header_can_come_from_the_environment_where_nobody_sees_it(mcp_guard: Command) -> None:
+    async with FakeServer(ScriptedMcp()) as server:
+        headers = [
+            "--header",
+            "X-Mine: 1",
+            "--header-env",
+            "Authorization=TOKEN",
+            "--header-env",
+            "X-Empty=NOTHING",
+        ]
+        ran = await mcp_guard("call", server.url, "add", *headers, TOKEN="Bearer t:1=", NOTHING="")
+        assert ran.code == 0
+    for request in server.requests:
+        assert [request.header(n) for n in ("x-mine", "authorization", "x-empty")] == ["1", "Bearer t:1=", ""]
+
+
+def test_a_header_from_the_environment_that_cannot_be_one_is_told_without_its_value(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "Bearer secret\nmore")
+    for given, said in (
+        ("Authorization=TOKEN", "name:value"),
+        ("A=NO_SUCH_ONE", "NO_SUCH_ONE"),
+        ("A", "NAME=ENVVAR"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["call", "http://x/mcp", "add", "--header-env", given])
+        told = capsys.readouterr().err
+        assert said in told
+        assert "secret" not in told
+
+
 async def test_a_tool_error_is_exit_1_with_the_result(mcp_guard: Command) -> None:
     async with FakeServer(ScriptedMcp(call=answer_tool_error)) as server:
         ran = await mcp_guard("call", server.url, "add")
