@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import mcp_client_guard
+import mcp_client_guard.stores
+import mcp_client_guard.testing
 from mcp_client_guard.core.beside import Beside
 from mcp_client_guard.core.hooking import Hooking
 
@@ -269,3 +273,23 @@ def test_the_core_imports_without_anything_but_attrs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+PUBLIC_MODULES = (mcp_client_guard, mcp_client_guard.stores, mcp_client_guard.testing)
+
+
+def docs_of(value: object) -> list[str]:
+    parts = [value, *(vars(value).values() if isinstance(value, type) else ())]
+    return [part.__doc__ for part in parts if isinstance(getattr(part, "__doc__", None), str)]
+
+
+@pytest.mark.parametrize("module", PUBLIC_MODULES, ids=lambda module: module.__name__)
+def test_a_public_docstring_names_no_page_that_users_do_not_have(module: ModuleType) -> None:
+    """The pages of the design, and its promises by number."""
+    named = {
+        name: found
+        for name in module.__all__
+        for doc in docs_of(getattr(module, name))
+        if (found := re.findall(r"DESIGN|INTEGRATIONS|HAZARDS|SPEC-FACTS|§|\b[SL]\d{1,2}\b", doc))
+    }
+    assert named == {}

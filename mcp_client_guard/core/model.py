@@ -18,7 +18,7 @@ def assert_never(value: NoReturn) -> NoReturn:
 
 
 class Generation(Enum):
-    """How messages travel (DESIGN §6)."""
+    """How messages travel: by which revision of MCP's transports."""
 
     LEGACY_SSE = "legacy-sse"
     """2024-11-05: the GET stream is the session."""
@@ -93,7 +93,7 @@ def fingerprint(secret: str | None, salt: str = "") -> str:
 
 
 class Grade(Enum):
-    """How well a resume was proven (DESIGN §4)."""
+    """How well a resume was proven (docs/events.md, Evidence)."""
 
     PROVEN = "proven"
     """The server has sent an event again that we hold, with the same ID and content: it has the same log."""
@@ -117,7 +117,7 @@ class Evidence:
 
 
 class Outcome(Enum):
-    """What became of a call (DESIGN §5). Every call ends in exactly one."""
+    """What became of a call (docs/outcomes.md). Every call ends in exactly one."""
 
     COMPLETED = "completed"
     """The server answered: with a result, or with an error."""

@@ -76,7 +76,7 @@ class Resumed:
 
 @frozen
 class Discontinuity:
-    """Messages of this stream may be lost. Never silent: this is the promise S4."""
+    """Messages of this stream may be lost. Never silent, where the guard can know it."""
 
     stream: str
     reason: str

@@ -342,12 +342,11 @@ class StreamableHttp:
         self.feed(Begun(exchange.order.stream, exchange.order.connection))
 
     async def _read(self, exchange: Exchange, answer: Answer) -> None:
-        order, fields, session_id = exchange.order, answer.fields, answer.session_id
+        order, is_events, session_id = exchange.order, answer.is_events, answer.session_id
         if not 200 <= answer.status < 300:
             self.feed(await exchange.refused(answer, self.endpoint.url, self._policy.max_event_size))
             return
-        is_events = answer.is_events
-        resumed = _TRUTH.get(fields.get("mcp-resumed", "").lower())
+        resumed = _TRUTH.get(answer.fields.get("mcp-resumed", "").lower())
         now, url = exchange.last_byte, answer.url if isinstance(order, Get) else None
         told = Answered(order.stream, order.connection, answer.status, is_events, session_id, now, resumed, url)
         self.feed(told)
@@ -359,8 +358,7 @@ class StreamableHttp:
         except BodyTooLarge:
             self.feed(TooLarge(order.stream, order.connection))
             return
-        # The whole response is here: there is nothing to linger for.
-        exchange.lingering = True
+        exchange.lingering = True  # the whole response is here
         parsed = parse_json(body) if body.strip() else None
         self.feed(BodyReceived(order.stream, order.connection, parsed, answer.status, answer.media_type))
 
@@ -398,5 +396,5 @@ class StreamableHttp:
                 async with self.endpoint.request("DELETE", {**end.headers, "accept": "application/json"}):
                     pass
         except Exception as error:  # closing must not fail because the server does
-            where, why = http.origin_of(self.endpoint.url), type(error).__name__
-            logger.warning("%s: a session was left to the server, DELETE failed: %s", where, why)
+            told = (http.origin_of(self.endpoint.url), type(error).__name__)
+            logger.warning("%s: a session was left to the server, DELETE failed: %s", *told)

@@ -568,7 +568,9 @@ async def test_over_a_slow_line_a_session_is_ended_in_time_or_its_being_left_is_
         assert anyio.current_time() - left < PROMISE + 0.5
     assert len(server.sent("DELETE")) == is_sent
     warned = [r.getMessage() for r in caplog.records if r.name == "mcp_client_guard" and r.levelname == "WARNING"]
-    assert warned == ([] if is_sent else ["a session was left to the server, DELETE failed: TimeoutError"])
+    where = server.url.removesuffix("/mcp")
+    told = f"{where}: a session was left to the server, DELETE failed: TimeoutError"
+    assert warned == ([] if is_sent else [told])
 
 
 async def test_a_server_may_still_write_while_the_host_leaves() -> None:
