@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "reference.md"
 
 SECTIONS = {
     "Connecting": ("Guard", "Connection"),
-    "Choices": ("GuardPolicy", "IdScheme"),
+    "Choices": ("GuardPolicy", "ResendRule", "IdScheme"),
     "What became of a call": ("CallInDoubt", "CallNotExecuted", "Outcome", "StoredCall"),
     "The hook": ("ReconcileHook", "InDoubtCall", "Reconciler", "Verdict", "Resend", "Resolve", "Fail"),
     "Events": ("Event", "EventCallback", "Evidence", "Grade", "Generation"),
