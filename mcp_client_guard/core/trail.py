@@ -124,10 +124,13 @@ class Trail:
             self.identifies_nothing()
             return Placement.AMBIGUOUS
         known = self.index.get(event_id)
-        if known is not None and self._counts(known, data):
+        is_taken = known is not None and self._counts(known, data)
+        if known is not None and is_taken and (known.carried or not carried):
             return self._compare(event_id, known, data, carried, connection)
         if self._leaves_gap(event_id):
             return Placement.GAP
+        if is_taken:
+            self._give_way(event_id)
         if carried and self._expected:
             self._expected.clear()
         self._adopt(event_id, data, carried, connection)
@@ -258,9 +261,17 @@ class Trail:
         return row.number > row.trail.begun_after or (row.trail is not self and row.matches(data))
 
     def _leaves_gap(self, event_id: str) -> bool:
-        if self.scheme is _OPAQUE or self._last_id is None:
+        if self.scheme is _OPAQUE or self._last_id in (None, event_id):
             return False
         return not follows(self.scheme, self._last_id, event_id)
+
+    def _give_way(self, event_id: str) -> None:
+        """A priming event of this ID makes room for the message that comes under it.
+
+        It may have named the place of that message (the Rust SDK primes with the number of what comes first). As
+        two rows they would be anchor and witness, which only a server that replays inclusively would send.
+        """
+        self.rows = deque(row for row in self.rows if row.carried or row.event_id != event_id)
 
     def _overlap(self) -> tuple[str | None, Seen | None]:
         """The newest two that carried a message. What carries none need not be in a log (a heartbeat); the first
@@ -296,7 +307,10 @@ class Trail:
                 return Placement.AMBIGUOUS
             if self._first_connection in (None, connection):
                 # A replay on the other stream was faster; but the event is this stream's, and so is the cursor.
+                self._give_way(event_id)
                 self._adopt(event_id, data, carried, connection)
+                if known.carried and not carried:
+                    self.index[event_id] = known
             return Placement.DUPLICATE
         if known.connection == connection:
             if not carried:
@@ -307,7 +321,7 @@ class Trail:
         if same or not carried:
             # A priming event replayed as `{}` differs in its bytes but carries no message either way.
             return Placement.DUPLICATE
-        return Placement.CONFLICT if known.carried else Placement.AMBIGUOUS
+        return Placement.CONFLICT
 
     def came_before(self, witness: Seen, since: int) -> None:
         """The rows after number `since` came before the witness in the server's log, so they go before it here.

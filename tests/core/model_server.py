@@ -13,7 +13,7 @@ from typing import Any, Literal
 from attrs import define, field, frozen
 
 from mcp_client_guard.core.actions import Action, Deliver, Get, Hangup, Post, Report, Save, TimerKind
-from mcp_client_guard.core.model import JSON, CallSent, CursorMoved, Grade, Outcome
+from mcp_client_guard.core.model import JSON, CallSent, CursorMoved, Grade, Outcome, digest_of
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, Discontinuity, Resumed
 from mcp_client_guard.core.state import StreamState
@@ -35,6 +35,9 @@ class Variant:
 
     ids: Ids = "opaque"
     primes: bool = True
+    indexed: bool = False
+    """A priming event is no entry of the log: it has the number of the message that comes next, and a replay
+    begins with the number that is asked for, as with the Rust SDK."""
     primes_again: Literal["never", "before", "after"] = "never"
     inclusive: bool = False
     replays_all: bool = False
@@ -151,11 +154,22 @@ class World:
 
     def _new_id(self, stream: int) -> str:
         self._counter += 1
+        if self.variant.indexed:
+            return self._next_index(stream)
         if self.variant.ids == "shared":
             return str(self._counter)
         if self.variant.ids == "prefixed":
             return f"s{stream}-{self._let_go.get(stream, 0) + len(self.logs[stream]) + 1}"
         return f"{self._counter * 7919 % 10007:x}.{self._counter}"
+
+    def _prime(self, stream: int) -> Entry:
+        """Of the connection that the stream has from now on."""
+        if self.variant.indexed:
+            return Entry(stream, self._next_index(stream), None, 0)
+        return self._log(stream, None)
+
+    def _next_index(self, stream: int) -> str:
+        return f"{self._let_go.get(stream, 0) + len(self.logs[stream])}/{stream}"
 
     def _log(self, stream: int, message: JSON | None) -> Entry:
         self._entries += 1
@@ -205,7 +219,9 @@ class World:
             peer.accept()
             self._open(peer)
             if self.variant.primes:
-                self._log(peer.stream, None)
+                primed = self._prime(peer.stream)
+                if self.variant.indexed:
+                    self.wires[peer.connection].append(primed)
         else:
             self._resume(peer, order)
 
@@ -223,6 +239,8 @@ class World:
         if self.variant.replays_all:
             log = sorted((e for entries in self.logs.values() for e in entries), key=lambda e: e.serial)
         at = next((n for n, e in enumerate(log) if e.event_id == order.last_event_id), None)
+        if at is None and order.last_event_id == self._next_index(peer.stream):
+            at = len(log)  # it has only been primed so far
         if at is None and not empty:
             assert self.faulty or self.variant.is_short, "S13: a cursor belongs to its stream, which knows it"
             if self.variant.unknown == "refuse":
@@ -239,15 +257,15 @@ class World:
         replay = self._replay(log, at)
         self.live.pop(peer.stream, None)
         if self.variant.primes_again == "before":
-            replay.insert(0, self._log(peer.stream, None))
+            replay.insert(0, self._prime(peer.stream))
         elif self.variant.primes_again == "after":
-            replay.append(self._log(peer.stream, None))
+            replay.append(self._prime(peer.stream))
         self._open(peer, replay)
 
     def _replay(self, log: list[Entry], at: int | None) -> list[Entry]:
         if at is None:
             return list(log) if self.variant.unknown == "start" else []
-        return log[at if self.variant.inclusive else at + 1 :]
+        return log[at if self.variant.inclusive or self.variant.indexed else at + 1 :]
 
     def _deliver(self, which: int, count: int) -> None:
         fate = self._pick(which)
@@ -494,7 +512,10 @@ class World:
         self._delivered[token] = position
 
     def _check_cursor(self, moved: CursorMoved) -> None:
-        reached = self._places.get((int(moved.stream), moved.rows[-1].event_id or ""), 0)
+        cursor = moved.rows[-1]
+        reached = self._places.get((int(moved.stream), cursor.event_id or ""), 0)
+        if self.variant.indexed and cursor.digest == digest_of(b""):
+            reached -= 1  # a priming event: the message of its number follows
         for token in self._undrained:
             if token and not self.faulty:
                 stream, position = self._positions[token]

@@ -30,7 +30,8 @@ def driver() -> Driver:
 
 def asks(call: Peer, request_id: Any = 1, event_id: str | None = "q", **params: Any) -> list[int]:
     """The numbers under which the host is asked."""
-    return [m["id"] for m in delivered(call.event(event_id, question(request_id, **params)))]
+    told = delivered(call.event(event_id, question(request_id, **params)))
+    return [m["id"] for m in told if "id" in m]
 
 
 def cancel_of(params: Any) -> JSON:
@@ -64,6 +65,23 @@ def test_a_question_that_comes_again_while_the_host_thinks_about_it_is_not_asked
     call = driver.call().stream_up("1")
     asks(call, event_id=None)
     assert asks(call, event_id=None) == []
+
+
+@pytest.mark.parametrize("cut_first", [False, True])
+def test_a_question_under_the_id_of_a_priming_event_is_asked_once(cut_first: bool) -> None:
+    """The Rust SDK primes the standalone stream with the number of its first message, and replays inclusively."""
+    driver = Driver().opened(standalone=True)
+    stream = driver.standalone
+    stream.event("0")
+    if cut_first:
+        stream.resumed()
+    (number,) = asks(stream, event_id="0")
+    answer(driver, number)
+    stream.resumed()
+    assert stream.asked == "0"
+    stream.event("0")
+    assert asks(stream, event_id="0") == []
+    assert delivered(stream.event("1", note("next"))) == [note("next")]
 
 
 @pytest.mark.parametrize("event_id", ["q", None])

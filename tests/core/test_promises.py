@@ -36,6 +36,7 @@ TRIMMING = st.binary(min_size=40, max_size=120).map(lambda drawn: _script(drawn,
 _ANY: dict[str, Any] = {
     "ids": st.sampled_from(["opaque", "shared", "prefixed"]),
     "primes": st.booleans(),
+    "indexed": st.booleans(),
     "primes_again": st.sampled_from(["never", "before", "after"]),
     "inclusive": st.booleans(),
 }

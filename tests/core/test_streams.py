@@ -307,6 +307,46 @@ def test_a_message_under_the_id_of_a_priming_event_is_not_dropped(driver: Driver
     assert outcomes(call.event("p", call.result())) == [Outcome.COMPLETED]
 
 
+def test_a_call_that_is_primed_with_the_id_of_its_first_message_can_be_resumed_and_proven(driver: Driver) -> None:
+    """As session managers for the Rust SDK do, which replay inclusively."""
+    call = driver.call().stream_up()
+    assert delivered(call.event("p", call.progress(1)))
+    call.resumed()
+    assert call.asked == "p"
+    assert grades(call.event("p", call.progress(1))) == [PROVEN]
+    assert delivered(call.event("q", call.progress(2)))
+    call.resumed()
+    assert call.asked == "p"
+    call.event("p", call.progress(1))
+    assert grades(call.event("q", call.progress(2))) == [PROVEN]
+    assert outcomes(call.event("r", call.result()) + call.end()) == [Outcome.COMPLETED]
+
+
+def test_where_the_server_goes_on_behind_it_nothing_proves_that_but_nothing_is_wrong(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    call.event("p", call.progress(1))
+    call.resumed()
+    actions = call.event("q", call.progress(2))
+    assert [e.why for e in evidence(actions)] == ["no witness"]
+    assert delivered(actions)
+
+
+def test_a_second_message_under_it_says_that_the_log_is_another(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    call.event("p", call.progress(1))
+    call.resumed()
+    assert reports(call.event("p", call.progress(2)), Discontinuity)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_with_one_id_on_every_event_the_answer_is_found_all_the_same(driver: Driver, is_resumed: bool) -> None:
+    call = driver.call().stream_up()
+    call.event("p", call.progress(1))
+    if is_resumed:
+        call.resumed()
+    assert outcomes(call.event("p", call.result())) == [Outcome.COMPLETED]
+
+
 def test_what_is_not_json_is_reported_and_not_delivered(call: Peer) -> None:
     actions = call.event("e3", b"{malformed")
     assert reports(actions, UnreadableDropped)

@@ -23,7 +23,7 @@ from mcp_client_guard.core.model import (
 )
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
-from mcp_client_guard.core.report import MaybeRedelivered, RepeatJoined, SessionLost
+from mcp_client_guard.core.report import Discontinuity, MaybeRedelivered, RepeatJoined, SessionLost
 from mcp_client_guard.core.state import SessionState
 from mcp_client_guard.core.stored import StoredCall
 from mcp_client_guard.core.trail import Trail
@@ -382,6 +382,21 @@ def test_a_call_that_has_only_had_its_priming_event_is_resumed_too() -> None:
     resumed.accept()
     actions = resumed.event("1", call.result())
     actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, call.stream) else []
+    assert outcomes(actions) == [Outcome.RECOVERED]
+
+
+def test_what_was_received_under_the_id_of_its_priming_event_and_not_taken_comes_to_the_next_process() -> None:
+    one = opened()
+    call = one.call().stream_up()
+    call.event("p", call.progress(1))
+    two = one.process.killed().connect()
+    prove(two)
+    resumed = two.peer(call.stream)
+    assert resumed.asked == "p"
+    resumed.accept()
+    resumed.event("p", call.progress(1))
+    assert not reports(two.log, Discontinuity)
+    actions = resumed.event("q", call.result()) + two.elapse(TimerKind.CLOSING)
     assert outcomes(actions) == [Outcome.RECOVERED]
 
 

@@ -33,7 +33,6 @@ def trail() -> Trail:
         # The same connection: an ID under which two messages come identifies nothing.
         ("e1", A, True, 1, Placement.AMBIGUOUS),
         ("e1", B, True, 1, Placement.AMBIGUOUS),
-        ("p", A, True, 1, Placement.AMBIGUOUS),
         # What carries none says nothing by an ID that was there.
         ("p", b"", False, 1, Placement.UNKNOWN),
         ("e1", b"", False, 1, Placement.UNKNOWN),
@@ -45,14 +44,76 @@ def trail() -> Trail:
         ("p", b"", False, 2, Placement.DUPLICATE),
         ("p", b"{}", False, 2, Placement.DUPLICATE),
         ("e1", B, True, 2, Placement.CONFLICT),
-        # A message under the ID of a priming event is new: it must not be dropped.
-        ("p", A, True, 2, Placement.AMBIGUOUS),
+        # The ID of a priming event names no message yet.
+        ("p", A, True, 1, Placement.NEXT),
+        ("p", A, True, 2, Placement.NEXT),
     ],
 )
 def test_where_an_event_belongs(
     trail: Trail, event_id: str | None, data: bytes, carried: bool, connection: int, placement: Placement
 ) -> None:
     assert trail.place(event_id, data, carried, connection) is placement
+
+
+@pytest.mark.parametrize(
+    ("data", "carried", "connection", "placement"),
+    [
+        (B, True, 1, Placement.AMBIGUOUS),
+        (A, True, 1, Placement.AMBIGUOUS),
+        (b"", False, 1, Placement.UNKNOWN),
+        (B, True, 2, Placement.CONFLICT),
+        (A, True, 2, Placement.DUPLICATE),
+        (b"", False, 2, Placement.DUPLICATE),
+    ],
+)
+def test_a_message_under_the_id_of_a_priming_event_has_that_id_from_then_on(
+    data: bytes, carried: bool, connection: int, placement: Placement
+) -> None:
+    trail = _trail(("0", b""), ("0", A))
+    assert trail.cursor == "0"
+    assert trail.holds("0", A)
+    assert trail.conflicts("0", B)
+    assert trail.place("0", data, carried, connection) is placement
+
+
+def test_its_place_is_the_one_in_which_it_came(trail: Trail) -> None:
+    trail.place("p", B, True, 1)
+    assert trail.resume_point() == ResumePoint("e1", Seen("p", WITNESS_B))
+    assert trail.stored_rows(2) == (Seen("e1", WITNESS_A),)
+    assert trail.event_ids() == ["e1", "p"]
+
+
+@pytest.mark.parametrize("primed_on", [1, 2])
+def test_a_priming_event_of_a_resume_gives_way_like_any_other(primed_on: int) -> None:
+    trail = _trail(("0", b""), ("0", A))
+    trail.place("1", b"", False, primed_on)
+    assert trail.place("1", B, True, 2) is Placement.NEXT
+    assert trail.resume_point() == ResumePoint("0", Seen("1", WITNESS_B))
+
+
+def test_it_may_have_been_an_earlier_process_that_was_primed() -> None:
+    trail = Trail({})
+    trail.restore((Seen("0", digest_of(b"")),))
+    assert trail.resume_point() == ResumePoint("0", None)
+    assert trail.place("0", A, True, 5) is Placement.NEXT
+    assert trail.stored_rows(9) == (Seen("0", WITNESS_A),)
+
+
+def test_the_id_of_another_stream_s_priming_event_names_no_message_either(trail: Trail) -> None:
+    other = Trail(trail.index)
+    assert other.place("p", A, True, 2) is Placement.NEXT
+    assert trail.place("p", B, True, 1) is Placement.AMBIGUOUS, "two messages"
+
+
+def test_a_priming_event_does_not_hide_a_message_that_another_stream_brought_first() -> None:
+    """Some servers replay the events of every stream."""
+    first = _trail(("0", A))
+    own = Trail(first.index)
+    own.place("0", b"", False, 2)
+    assert own.resume_point() == ResumePoint("0", None)
+    assert own.place("0", A, True, 2) is Placement.DUPLICATE
+    assert own.place("1", B, True, 2) is Placement.NEXT
+    assert own.resume_point() == ResumePoint("0", Seen("1", WITNESS_B))
 
 
 @pytest.mark.parametrize(
@@ -126,6 +187,22 @@ def test_a_declared_scheme_leaves_no_gap(scheme: IdScheme, event_id: str, placem
     assert trail.place(event_id, B, True, 1) is placement
 
 
+@pytest.mark.parametrize("scheme", [IdScheme.MONOTONE, IdScheme.CONTIGUOUS])
+def test_a_message_under_the_id_of_the_priming_event_before_it_leaves_none_either(scheme: IdScheme) -> None:
+    trail = Trail({}, scheme=scheme)
+    placed = [trail.place(event_id, data, bool(data), 1) for event_id, data in [("5", b""), ("5", A), ("6", b"")]]
+    assert placed == [Placement.NEXT] * 3
+    assert trail.place("5", B, True, 1) is Placement.AMBIGUOUS
+
+
+@pytest.mark.parametrize("scheme", [IdScheme.MONOTONE, IdScheme.CONTIGUOUS])
+def test_under_the_id_of_an_earlier_one_it_does(scheme: IdScheme) -> None:
+    trail = Trail({}, scheme=scheme)
+    trail.place("5", b"", False, 1)
+    trail.place("6", A, True, 1)
+    assert trail.place("5", B, True, 1) is Placement.GAP
+
+
 def test_what_identifies_nothing_has_no_cursor_no_overlap_and_no_duplicates(trail: Trail) -> None:
     trail.identifies_nothing()
     assert trail.cursor is None
@@ -157,6 +234,9 @@ LONG = "x" * 9000
         ([("p", b"")], ResumePoint("p", None)),
         ([("e1", A)], ResumePoint("e1", None)),
         ([("p", b""), ("q", b"")], ResumePoint("q", None)),
+        # One ID for both is one place: only an inclusive replay from there would bring the message again.
+        ([("0", b""), ("0", A)], ResumePoint("0", None)),
+        ([("0", b""), ("0", A), ("1", B)], ResumePoint("0", Seen("1", WITNESS_B))),
         ([("p", b""), ("e1", A)], ResumePoint("p", Seen("e1", WITNESS_A))),
         ([("e1", A), ("e2", B)], ResumePoint("e1", Seen("e2", WITNESS_B))),
         ([("e1", A), ("e2", B), (None, A)], ResumePoint("e1", Seen("e2", WITNESS_B))),

@@ -92,6 +92,14 @@ def test_with_the_exact_cursor_the_ids_are_all_there_is(
     assert weigh(trial, event_id, message) == verdict
 
 
+@pytest.mark.parametrize("scheme", list(IdScheme))
+def test_a_message_under_the_id_of_the_priming_event_that_was_asked_for_is_no_step(scheme: IdScheme) -> None:
+    """Nor does it prove anything: it was never received."""
+    trail = Trail({}, scheme=scheme)
+    trail.place("5", b"", False, 1)
+    assert weigh(Trial(trail, "5", None), "5", note("a")) == "UNVERIFIED fits"
+
+
 def test_once_the_ids_have_started_over_everything_is_held() -> None:
     trial = trial_of("7", "8", exact=True)
     assert weigh(trial, "1", note("1")) == "BROKEN"
