@@ -25,6 +25,7 @@ TEST_TOOLS = (
     "pytest-cov",
     "pytest-xdist",
     "trio>=0.26",
+    "uvloop; sys_platform != 'win32'",
     "hypothesis",
     "websockets>=14",
     "coverage[toml]",

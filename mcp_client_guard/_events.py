@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint_if_cancelled
 from attrs import define, field
 
 from ._loops import Post, has_ended, post_to_this_loop
@@ -52,6 +53,7 @@ class Listener:
         while not self._events:
             self._arrived = anyio.Event()
             await self._arrived.wait()
+            await checkpoint_if_cancelled()  # see `transports.heeding`
         return self._events.popleft()
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from attrs import define
 
 from .gzipped import Unzipped, is_gzip
+from .heeding import Heeding
 
 _MAX_WAIT = 24 * 3600.0
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
@@ -43,8 +44,11 @@ class Answer:
     def chunks(self) -> AsyncIterator[bytes]:
         response: Any = self.response
         if is_gzip(self.fields.get("content-encoding", "")) and not getattr(response, "is_stream_consumed", True):
-            return Unzipped(response.aiter_raw())
-        return self.response.aiter_bytes()
+            return Unzipped(self._heeding(response.aiter_raw()))
+        return self._heeding(response.aiter_bytes())
+
+    def _heeding(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        return chunks if getattr(self.response, "heeds_cancellation", False) else Heeding(chunks)
 
     @property
     def url(self) -> str:

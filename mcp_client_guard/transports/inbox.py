@@ -12,9 +12,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 from attrs import define, field
 
 from mcp_client_guard.core.model import JSON
+
+from .heeding import Heed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,6 +55,7 @@ class Inbox:
     _closed: bool = field(default=False, init=False)
     _waiting: anyio.Event | None = field(default=None, init=False)
     _room: anyio.Event | None = field(default=None, init=False)
+    _heed: Heed = field(factory=Heed, init=False)
 
     def put(self, message: JSON) -> None:
         if self._closed:
@@ -112,6 +116,8 @@ class Inbox:
                 raise anyio.EndOfStream
             self._waiting = waiting = anyio.Event()
             await waiting.wait()
+            if self._heed.is_due(self._bytes):
+                await checkpoint_if_cancelled()
         self._handed = True
         message = self._messages.popleft()
         if isinstance(message, Place):

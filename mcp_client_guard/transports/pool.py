@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpcore
 import httpx
+from anyio.lowlevel import checkpoint_if_cancelled
 from attrs import define, field
+
+from .heeding import Heed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,6 +82,8 @@ class PooledResponse:
     """To be called once it is closed."""
     is_stream_consumed = False
     """Read by its user alone, and once."""
+    heeds_cancellation = True
+    """Where it is read from the network: that costs an event less than to look at each chunk."""
     _is_closed: bool = field(default=False, init=False)
 
     @property
@@ -300,6 +305,7 @@ class _OnePiece(httpcore.AsyncNetworkStream):
         self._stream = stream
         self._held = b""
         self._may_hold_more = False
+        self._heed = Heed()
         self._socket = stream.get_extra_info("socket")
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -312,6 +318,8 @@ class _OnePiece(httpcore.AsyncNetworkStream):
             await self._flush(timeout)
         received = await self._stream.read(max_bytes, timeout)
         self._may_hold_more = len(received) == max_bytes
+        if self._heed.is_due(len(received)):  # also before an answer, where 1xx may come for ever
+            await checkpoint_if_cancelled()
         return received
 
     async def _flush(self, timeout: float | None) -> None:

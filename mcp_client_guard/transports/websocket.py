@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 from attrs import define, field
 from websockets.client import ClientProtocol
 from websockets.exceptions import PayloadTooBig
@@ -27,6 +28,7 @@ from mcp_client_guard.core.inputs import UNREADABLE, Answered, EventReceived, In
 from . import http
 from .answer import Answer
 from .exchange import Exchange, SocketEnded
+from .heeding import Heed
 from .sent import is_stream_error
 from .sse import parse_json
 
@@ -157,6 +159,7 @@ class Socket:
     _message: bytearray = field(factory=bytearray, init=False)
     _failure: Exception | None = field(default=None, init=False)
     """Why nothing more is read of it."""
+    _heed: Heed = field(factory=Heed, init=False)
 
     def shake_hands(self, fields: dict[str, str]) -> None:
         """Have the protocol judge the answer to the handshake.
@@ -190,6 +193,8 @@ class Socket:
             return [], 0
         if not data:
             raise SocketEnded("cut")
+        if self._heed.is_due(len(data)):
+            await checkpoint_if_cancelled()
         self.protocol.receive_data(data)
         events: list[EventReceived] = []
         for frame in self.protocol.events_received():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import anyio
@@ -40,6 +41,10 @@ from mcp_client_guard.testing import (
 STOPS_READING = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
 """For tests in which a body is not read to its end. httpx nests generators and closes the outermost only; trio
 warns of the others when they are collected. Nothing leaks: the connection itself is closed."""
+
+_UVLOOP = pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop")
+LOOPS = ["asyncio", "trio", *([_UVLOOP] if find_spec("uvloop") else [])]
+"""Of the tests that lean most on how a loop reads and cancels. There is no uvloop for Windows."""
 
 LIMIT = 20.0
 """Seconds after which a hanging test fails. Not a measure of anything."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
 import httpcore
+import httpx
 import pytest
 import sniffio
 import trio
@@ -17,11 +20,25 @@ import trio
 from mcp_client_guard import CallSettled, Guard, GuardError, GuardPolicy, Outcome, SQLiteStore
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
-from mcp_client_guard.testing import FakeServer, Handler, How, Reply, Request, ScriptedMcp, tool_result
+from mcp_client_guard.testing import (
+    FakeServer,
+    Handler,
+    How,
+    Reply,
+    Request,
+    ScriptedMcp,
+    chunk,
+    http_response,
+    notification,
+    sse_event,
+    sse_head,
+    tool_result,
+)
 from mcp_client_guard.transports import pool, streamable
 
 from .hosts import (
     LIMIT,
+    LOOPS,
     STOPS_READING,
     PlainHost,
     Streams,
@@ -40,6 +57,12 @@ from .hosts import (
 )
 
 pytestmark = [pytest.mark.anyio, STOPS_READING]
+
+
+@pytest.fixture(params=LOOPS)
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
 
 PROMISE = 1.0
 """Seconds (L7)."""
@@ -573,15 +596,63 @@ async def test_over_a_slow_line_a_session_is_ended_in_time_or_its_being_left_is_
     assert warned == ([] if is_sent else [told])
 
 
-async def test_a_server_may_still_write_while_the_host_leaves() -> None:
-    async def talk(call: Request, reply: Reply) -> None:
-        await reply.open_sse()
-        while True:
-            await reply.event(tool_result(0, "noise"))
-            await anyio.lowlevel.checkpoint()
+CHUNKED = {"transfer-encoding": "chunked"}
+GZIP = zlib.compressobj(wbits=31).flush(zlib.Z_SYNC_FLUSH)
+FLOODS = {
+    "events": (sse_head(), chunk(sse_event(tool_result(0, "noise")))),
+    "messages": (sse_head(), chunk(sse_event(notification("notifications/message", data="noise")))),
+    "a body": (http_response(headers={"content-type": "application/json", **CHUNKED}, length=False), chunk(b" ")),
+    "gzip of nothing": (sse_head(headers={"content-encoding": "gzip"}) + chunk(GZIP), chunk(b"\0\0\0\xff\xff")),
+    "1xx": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+}
+"""What a server may write without pause: a head, and what follows it again and again."""
 
+
+class Flood(Streams):
+    def __init__(self, what: str) -> None:
+        super().__init__(self.talk)
+        self.what = what
+        self.runs = anyio.Event()
+
+    async def talk(self, call: Request, reply: Reply) -> None:
+        head, again = FLOODS[self.what]
+        await reply.write(head)
+        for count in itertools.count():
+            await reply.write(again * 100)
+            await anyio.lowlevel.checkpoint()
+            if count == 20:
+                self.runs.set()
+
+
+@pytest.mark.parametrize("client", [nullcontext, httpx.AsyncClient], ids=["own", "httpx"])
+@pytest.mark.parametrize("what", FLOODS)
+async def test_a_server_may_still_write_while_the_host_leaves(what: str, client: Any) -> None:
+    if what == "1xx" and client is not nullcontext:
+        pytest.skip("a client of the user's reads that by itself")
+    mcp = Flood(what)
     with anyio.fail_after(LIMIT):
-        async with FakeServer(Streams(talk)) as server, nothing_left(server):
-            async with plain_host(server.url) as host:
+        async with FakeServer(mcp) as server, nothing_left(server), client() as http_client:
+            async with plain_host(server.url, http_client=http_client) as host:
                 await ask(host, server)
-                await host.until(lambda: len(host.told) > 20)
+                await mcp.runs.wait()
+
+
+async def test_a_listener_may_have_enough_of_what_goes_on() -> None:
+    mcp = Flood("events")
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(mcp) as server:
+            guard = Guard(server.url)
+            async with Connection(guard, plain_codec) as (read, write), anyio.create_task_group() as tasks:
+
+                async def listen() -> None:
+                    async for _ in guard.events():
+                        pass
+
+                tasks.start_soon(listen)
+                params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+                await write.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+                await read.receive()
+                await write.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+                await write.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "charge"}})
+                await mcp.runs.wait()
+                tasks.cancel_scope.cancel()

@@ -32,9 +32,15 @@ from mcp_client_guard.testing import (
 )
 from mcp_client_guard.transports import http, pool
 
-from .hosts import LIMIT, STOPS_READING, Answer, plain_host, plainly
+from .hosts import LIMIT, LOOPS, STOPS_READING, Answer, plain_host, plainly
 
 pytestmark = [pytest.mark.anyio, STOPS_READING]
+
+
+@pytest.fixture(params=LOOPS)
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
 
 Client = Callable[[], AbstractAsyncContextManager[Any]]
 CLIENTS = [pytest.param(nullcontext, id="own"), pytest.param(httpx.AsyncClient, id="httpx")]

@@ -22,6 +22,7 @@ from mcp_client_guard.testing import (
 )
 
 from .hosts import (
+    LOOPS,
     WHOLE,
     Answer,
     Part,
@@ -42,6 +43,12 @@ from .hosts import (
 )
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=LOOPS)
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
 
 QUICK = {"witness_timeout": 0.05}
 TWO_SEEN: tuple[Part, ...] = (prime("p0", 1), progress(1, "e1"), progress(2, "e2"))
