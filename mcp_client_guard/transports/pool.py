@@ -7,7 +7,6 @@ connections for each request, took a call's time with the square of the calls at
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -19,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpcore
 import httpx
-from anyio.lowlevel import checkpoint_if_cancelled
 from attrs import define, field
 
-from .heeding import Heed
+from .one_piece import OnePiece
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -233,14 +231,16 @@ async def _connect(request: httpcore.Request) -> httpcore.AsyncHTTP11Connection:
             with anyio.CancelScope(shield=True), suppress(Exception):
                 await stream.aclose()
             raise
-    connection = httpcore.AsyncHTTP11Connection(origin, _OnePiece(stream), IDLE_CONNECTION_SECONDS)
+    whole: Any = OnePiece(stream, httpcore.WriteError)
+    connection = httpcore.AsyncHTTP11Connection(origin, whole, IDLE_CONNECTION_SECONDS)
     connection._state_lock = _NoLock()  # type: ignore[assignment]
     return connection
 
 
 async def _give_back(connection: httpcore.AsyncHTTP11Connection, idle: _Connections) -> None:
-    """One that a whole response has come on can have the next request; any other is closed."""
-    left = [] if connection.is_available() else [connection]
+    """One that a whole response has come on, to a whole request, can have the next; any other is closed."""
+    stream: Any = connection._network_stream
+    left = [] if connection.is_available() and not stream.is_cut else [connection]
     if not left:
         idle.append(connection)
     while idle and (len(idle) > _MOST_IDLE or idle[0].has_expired()):
@@ -295,56 +295,6 @@ class _NoLock:
     async def __aenter__(self) -> None: ...
 
     async def __aexit__(self, *_: object) -> None: ...
-
-
-class _OnePiece(httpcore.AsyncNetworkStream):
-    """Holds the headers of a request until its body is there: httpcore would send two packets, and wake the server
-    twice. It ends every request with an empty write, at the latest it reads."""
-
-    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
-        self._stream = stream
-        self._held = b""
-        self._may_hold_more = False
-        self._heed = Heed()
-        self._socket = stream.get_extra_info("socket")
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._held += buffer
-        if not buffer:
-            await self._flush(timeout)
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        if self._held:
-            await self._flush(timeout)
-        received = await self._stream.read(max_bytes, timeout)
-        self._may_hold_more = len(received) == max_bytes
-        if self._heed.is_due(len(received)):  # also before an answer, where 1xx may come for ever
-            await checkpoint_if_cancelled()
-        return received
-
-    async def _flush(self, timeout: float | None) -> None:
-        held, self._held = self._held, b""
-        await self._stream.write(held, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def get_extra_info(self, info: str) -> Any:
-        if info != "is_readable":
-            return self._stream.get_extra_info(info)
-        return self._may_hold_more or _is_readable(self._socket)  # anyio keeps what is more than was asked for
-
-
-def _is_readable(sock: socket.socket) -> bool:
-    """Whether something has come, the end of the connection too. Asked of each idle connection for each request:
-    to find the socket anew takes anyio longer than to look at it."""
-    if sock.fileno() < 0:
-        return True
-    if not hasattr(select, "poll"):  # pragma: no cover - Windows
-        return bool(select.select([sock], [], [], 0)[0])
-    looking = select.poll()
-    looking.register(sock, select.POLLIN)
-    return bool(looking.poll(0))
 
 
 @cache

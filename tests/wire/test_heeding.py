@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
-import httpcore
 import pytest
 from websockets.client import ClientProtocol
 from websockets.protocol import State
@@ -16,7 +15,7 @@ from websockets.uri import parse_uri
 from mcp_client_guard.core.actions import OpenSocket
 from mcp_client_guard.transports.gzipped import Unzipped
 from mcp_client_guard.transports.heeding import Heeding
-from mcp_client_guard.transports.pool import _OnePiece
+from mcp_client_guard.transports.one_piece import OnePiece
 from mcp_client_guard.transports.websocket import Socket
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +25,7 @@ HEAD = zlib.compressobj(wbits=31).flush(zlib.Z_SYNC_FLUSH)
 A_PONG = b"\x8a\x00"
 
 
-class Endless(httpcore.AsyncNetworkStream):
+class Endless:
     """What it is read for is always there: nothing waits."""
 
     def __init__(self, first: bytes, rest: bytes) -> None:
@@ -56,7 +55,7 @@ def unzipped(endless: Endless) -> Callable[[], Awaitable[Any]]:
 
 
 def own(endless: Endless) -> Callable[[], Awaitable[Any]]:
-    piece = _OnePiece(endless)
+    piece = OnePiece(endless, OSError)
     return lambda: piece.read(1)
 
 

@@ -295,20 +295,6 @@ async def test_headers_of_the_users_take_the_place_of_our_own() -> None:
     assert {r.header("user-agent") for r in server.requests} == {"mine"}
 
 
-async def test_a_request_goes_out_in_one_piece() -> None:
-    """Two packets would wake the server twice."""
-    at_head: list[tuple[int, bool]] = []
-
-    async def on_head(request: Request, reply: Reply) -> None:
-        whole = len(request.body) == int(request.header("content-length") or 0)
-        at_head.append((request.serial, whole))
-
-    async with plainly(ScriptedMcp(), on_head=on_head) as (server, host):
-        await host.call()
-    assert len(at_head) == len(server.requests)
-    assert all(whole for _, whole in at_head)
-
-
 async def test_a_password_in_the_url_is_sent_as_basic_auth() -> None:
     async with FakeServer(ScriptedMcp()) as server:
         url = server.url.replace("://", "://user:secret@")

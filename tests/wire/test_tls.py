@@ -13,7 +13,15 @@ from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSListener
 
 from mcp_client_guard import GuardPolicy
-from mcp_client_guard.testing import FakeServer, Reply, Request, ScriptedMcp, json_response, tool_result
+from mcp_client_guard.testing import (
+    FakeServer,
+    Reply,
+    Request,
+    ScriptedMcp,
+    http_response,
+    json_response,
+    tool_result,
+)
 from mcp_client_guard.transports import pool
 
 from .hosts import LIMIT, STOPS_READING, plain_host
@@ -66,6 +74,21 @@ async def test_one_connection_serves_one_call_after_the_other(trusted: None) -> 
                 for _ in range(5):
                     assert (await host.call()).text == "charge"
             assert server.connections <= 3, "one that listens, and one or two for notifications and calls"
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_large_request_is_written_while_the_answer_is_listened_for(trusted: None, refuses: bool) -> None:
+    large = "x" * 20_000_000
+
+    async def on_head(request: Request, reply: Reply) -> None:
+        if refuses and int(request.header("content-length") or 0) > len(large):
+            await reply.play(http_response(413, b"{}"), anyio.Event())
+
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp(), on_head=on_head) as server, by_tls(server) as url:
+            async with plain_host(url) as host:
+                for _ in range(2):
+                    assert ("413" in (await host.call(data=large)).text) is refuses
 
 
 async def test_a_server_that_nobody_vouches_for_is_not_spoken_to() -> None:
