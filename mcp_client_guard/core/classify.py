@@ -222,6 +222,15 @@ def is_unread(status: int) -> bool:
     return (status in _REFUSED_UNREAD or status in _SAYS_NOTHING) and not may_pass(status)
 
 
+def once_taken(ran: Ran, status: int, *, unsafe: bool) -> Ran:
+    """The same of a request for which something has come before: it was not refused unread, whatever says so.
+
+    `unsafe`: a call which may have side effects, and no error under its ID says what became of it.
+    """
+    is_unread_word = ran is Ran.ANSWERED and unsafe and status in _REFUSED_UNREAD
+    return Ran.MAYBE if is_unread_word or ran in (Ran.NO, Ran.REFUSED) else ran
+
+
 def may_be_legacy(status: int, body: Any) -> bool:
     """Whether an `initialize` is refused as a server does that speaks HTTP+SSE only (2026-07-28 transports,
     Backwards Compatibility; never at 401, 403 or 429, nor at a 5xx)."""

@@ -156,7 +156,7 @@ class Detecting(Restoring):
         """Beside a carrier the status and the answer travel apart: a proxy's 503 is not the end of a call."""
         if call.legacy and not (ran is Ran.ANSWERED and refusal.names(call)):
             may_have_run = call.is_unsafe_call and is_of_moment(refusal.status)
-            ran = Ran.MAYBE if may_have_run or (ran is Ran.NO and call.was_taken) else ran
+            ran = Ran.MAYBE if may_have_run else self._as_taken(call, ran, refusal)
             may_follow = ran is Ran.MAYBE or (ran is Ran.ANSWERED and not is_unread(refusal.status))
             stands = may_wait and not self.is_over(call)
             if may_follow and stands and self.streams.await_answer(call, f"HTTP {refusal.status}"):

@@ -8,7 +8,7 @@ from attrs import define, evolve, field
 
 from .actions import NO_DELAY, Ask, CancelTimer, Delay, SetTimer, StopAsking, Timer, TimerKind
 from .answers import failed_answer, http_answer, session_lost_answer
-from .classify import BUSY, LONGEST_RETRY_AFTER, Ran
+from .classify import BUSY, LONGEST_RETRY_AFTER, Ran, once_taken
 from .consent import consent_to
 from .forms import why_unread
 from .inputs import Reconciled
@@ -325,7 +325,7 @@ class Reconciling(Repeats):
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
         status = refusal.status
-        ran = Ran.MAYBE if ran is Ran.NO and call.was_taken else ran
+        ran = self._as_taken(call, ran, refusal)
         where = f", redirected to {refusal.location}, which was not followed" if refusal.location else ""
         if ran is Ran.NO and status in BUSY and may_wait and self._may_wait(call, refusal):
             delay = Delay(call.sendings, None, refusal.retry_after or 0.0)
@@ -339,10 +339,15 @@ class Reconciling(Repeats):
         elif not self.failed_again(call, f"HTTP {status}"):
             answer = http_answer(call, status, refusal.body, refusal.path)
             self._answer(call, answer)
-            if ran is Ran.REFUSED and not call.was_taken:
+            if ran is Ran.REFUSED:
                 self._settle(call, Outcome.NOT_EXECUTED, f"by server: HTTP {status}")
             else:
                 self._settle(call, Outcome.COMPLETED, f"answered with HTTP {status}", answer)
+
+    def _as_taken(self, call: Call, ran: Ran, refusal: Refusal) -> Ran:
+        if not call.was_taken:
+            return ran
+        return once_taken(ran, refusal.status, unsafe=call.is_unsafe_call and not refusal.names(call))
 
     def _may_wait(self, call: Call, refusal: Refusal) -> bool:
         """A busy server: safe calls wait and are sent again; others only where its word is trusted."""

@@ -105,6 +105,14 @@ def test_what_is_said_before_a_request_is_passed_on_ends_it_at_once(
     assert [told["id"] for told in delivered(draws(call, status))] == [call.host_id]
 
 
+@pytest.mark.parametrize("status", [400, 402, 405, 406, 410, 421, 422, 440])
+def test_but_not_of_what_has_shown_that_it_runs(driver: Legacy, status: int) -> None:
+    call = driver.call()
+    driver.carries(call.progress(1))
+    assert not delivered(draws(call, status))
+    assert outcomes(driver.carries(call.result())) == [Outcome.COMPLETED]
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_what_did_not_run_is_told_at_once_but_not_of_what_has_begun(driver: Legacy, status: int) -> None:
     call, begun = driver.call(), driver.call(n=2)

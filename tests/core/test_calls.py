@@ -512,6 +512,17 @@ def test_404_without_a_session_is_an_answer() -> None:
     assert outcomes(driver.call().refuse(404)) == [Outcome.COMPLETED]
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("status", [400, 405, 409, 422])
+def test_nothing_is_refused_unread_that_has_shown_progress(status: int, named: bool) -> None:
+    driver = Driver().opened(standalone=True)
+    call = driver.call()
+    driver.standalone.event("s1", call.progress(1))
+    call.refuse(status, call.error(-32602) if named else None)
+    actions = driver.sent("ping").answer({})
+    assert outcomes(actions)[-1] is (Outcome.COMPLETED if named else Outcome.IN_DOUBT)
+
+
 @pytest.mark.parametrize("ping", ["answered", "alike"])
 @pytest.mark.parametrize("session_id", [SESSION, None])
 def test_but_not_when_it_comes_late(session_id: str | None, ping: str) -> None:
