@@ -95,8 +95,8 @@ class Trials(Placing):
         elif trial.doubt == WITNESS_MISSING:
             if self._holds_answer(stream, trial):
                 self._end_held(stream, trial)
-            else:
-                self._set_witness_timer(stream)
+            elif not stream.connection.has_had(self.policy.settle_after, self.calls.clock.now):
+                self._set_witness_timer(stream)  # else it runs out, whatever comes
 
     def _end_held(self, stream: Stream, trial: Trial) -> None:
         self._judge(stream, trial, Judged(trial.doubt, fits=False), trial.held[0])

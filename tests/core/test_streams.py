@@ -625,6 +625,23 @@ def test_after_a_missing_witness_the_answer_is_waited_for_from_the_last_event_on
     assert not call.is_open
 
 
+def test_but_not_for_ever(call: Peer) -> None:
+    """A server that goes on, and never comes to the answer: the host is told that something is lost."""
+    call.resumed()
+    call.driver.elapse(TimerKind.WITNESS)
+    call.begin()
+    call.accept()
+    for n in range(15):
+        call.driver.now += 4.01
+        assert not in_doubt(call.event(f"x{n}", call.progress(n + 5)))
+    until = call.driver.timers[_witness_timer(call)]
+    assert not in_doubt(call.event("x99", call.progress(99)))
+    assert call.driver.timers[_witness_timer(call)] == until
+    actions = call.driver.elapse(TimerKind.WITNESS)
+    assert reports(actions, Discontinuity)
+    assert in_doubt(actions)
+
+
 def _witness_timer(call: Peer) -> Timer:
     return Timer(TimerKind.WITNESS, call.stream, call.connection)
 
