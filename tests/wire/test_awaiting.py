@@ -138,5 +138,5 @@ async def test_what_was_accepted_and_is_not_answered_is_in_doubt_in_the_session_
         await mcp.opened.wait()
         answer = await host.call()
         assert answer.doubt is not None
-        assert "could not be read" in answer.doubt.reason
+        assert "no JSON-RPC message" in answer.doubt.reason
         assert not host.of(SessionLost), "the ping had its answer on the standalone stream"
