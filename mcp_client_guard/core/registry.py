@@ -22,6 +22,7 @@ from .actions import (
     SetTimer,
     TimerKind,
 )
+from .bygone import Bygone
 from .connection import Connection
 from .inputs import EventReceived
 from .ledger import Call, Own, Repeat
@@ -56,6 +57,7 @@ class Registry:
     out: list[Action]
     calls: Calls = field(init=False)
     index: Index = field(factory=dict, init=False)
+    bygone: Bygone = field(factory=Bygone, init=False)
     _streams: dict[int, Stream] = field(factory=dict, init=False)
     _finished: deque[Trail] = field(factory=deque, init=False)
     """Trails of finished streams: the TypeScript reference server replays their events on other streams."""
@@ -145,9 +147,9 @@ class Registry:
             elif stream is not opener and self.session.incarnation and opener.is_host_s:
                 self._give_up(stream, "a new session began before it was answered")
             elif stream is not opener:
-                # What still comes of it is not to be found by a stream of the new session.
-                stream.trail.index = {}
+                stream.trail.leave()
         self.index.clear()
+        self.bygone = Bygone()
         self._finished.clear()
 
     def close(self) -> None:
@@ -219,7 +221,7 @@ class Registry:
             self.out.append(Save((moved,)))
 
     def _new_stream(self, number: int, kind: StreamKind, method: str) -> Stream:
-        trail = Trail(self.index, self.policy.trail_size, self.policy.id_scheme)
+        trail = Trail(self.index, self.policy.trail_size, self.policy.id_scheme, self.bygone)
         stream = Stream(number, kind, trail, method=method, incarnation=self.session.incarnation)
         self._streams[number] = stream
         return stream
@@ -285,7 +287,7 @@ class Registry:
             stream.trail.shrink()
             self._finished.append(stream.trail)
             if len(self._finished) > _KEPT_TRAILS:
-                self._finished.popleft().clear()
+                self._finished.popleft().let_go()
 
     def _hang_up(self, stream: Stream) -> None:
         """End a stream whose answer is not awaited any more."""

@@ -81,6 +81,11 @@ class Stream:
         return self.connection.resumed and self.primed_on in (0, self.connection.number)
 
     @property
+    def may_repeat_unknown(self) -> bool:
+        """Whether the present connection may replay what is not known any more."""
+        return self.connection.resumed and self.trail.bygone.is_incomplete
+
+    @property
     def was_sent(self) -> bool:
         """Whether any byte of its request can have left."""
         return self.connection.may_have_sent or bool(self.trail.rows)

@@ -15,9 +15,9 @@ from .ledger import Call, Own
 from .listening import ACKNOWLEDGED
 from .messages import tells_of_success
 from .meta import subscription_of, with_subscription
-from .model import JSON, NOT_KNOWN, Outcome, Taken
+from .model import JSON, NOT_KNOWN, Outcome, Taken, fingerprint
 from .modern import as_complete, offers_itself, server_info_of, version_of
-from .report import NotificationLost, OrphanDropped
+from .report import DuplicateDropped, NotificationLost, OrphanDropped
 from .restoring import tools_of
 from .rounds import Round, asks_for_input, awaited_key
 from .stream import Stream
@@ -55,7 +55,7 @@ class Taking(TakeOver):
             return Taken.LATE
         if "id" not in message:
             if message["method"] == "notifications/progress":
-                return self._take_progress(stream, message)
+                return self._take_progress(stream, message, event_id)
             if stream.call is not None and stream.call.is_subscription:
                 return self._take_listened(stream, stream.call, message)
             if message["method"] == "notifications/cancelled":
@@ -140,7 +140,7 @@ class Taking(TakeOver):
         self.streams.deliver(stream, message)
         return _DELIVERED
 
-    def _take_progress(self, stream: Stream, message: JSON) -> Taken:
+    def _take_progress(self, stream: Stream, message: JSON, event_id: str | None) -> Taken:
         params = message.get("params") or {}
         token = params.get("progressToken")
         call = self.ledger.owing(token)
@@ -149,6 +149,9 @@ class Taking(TakeOver):
             if call.legacy:
                 self.streams.shows_life(call)
         if call is not None and call.in_flight and call.host_token is not None:
+            if stream.may_repeat_unknown and _is_behind(call, params.get("progress"), stream.call is call):
+                self.out.append(Report(DuplicateDropped(stream.name, fingerprint(event_id, self.session.salt))))
+                return Taken.LATE
             if not _advance(call, params.get("progress")):
                 return Taken.LATE
             self.streams.deliver(stream, {**message, "params": {**params, "progressToken": call.host_token}})
@@ -360,6 +363,13 @@ class Taking(TakeOver):
 
 def _failure_in(message: JSON) -> str:
     return "an error of the tool's" if "result" in message else f"error {code_of(message)}"
+
+
+def _is_behind(call: Call, progress: Any, on_its_own: bool) -> bool:
+    """Whether the host was told as much: by a server that keeps to the rule it is what was said before."""
+    if call.progress is None or isinstance(progress, bool) or not isinstance(progress, (int, float)):
+        return False
+    return progress < call.progress or (progress == call.progress and not on_its_own)
 
 
 def _advance(call: Call, progress: Any) -> bool:

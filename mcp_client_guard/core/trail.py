@@ -7,71 +7,26 @@ and must then send the witness again. `Trail.resume_point` chooses both; `Trail.
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
 
 from attrs import define, field, frozen
 
+from .bygone import Bygone
 from .event_id import MAX_EVENT_ID, IdScheme, fits_header, follows
-from .model import STORED_ROWS, Seen, digest_of
+from .model import STORED_ROWS, Seen
+from .placement import Placement as Placement
+from .row import EMPTY, Row
+from .row import Index as Index
+from .unidentified import Unidentified, in_order
 
 _KEPT_DATA = 16 * 1024
 """Larger data is kept as its digest only, so that a trail stays small (S15)."""
 _KEPT_DATA_FINISHED = 1024
 _EARLIER = 0
 """Stands for the connections of an earlier process."""
-_EMPTY = digest_of(b"")
-
-
-class Placement(Enum):
-    """What an event is to the trail it came for."""
-
-    NEXT = "new, and in its place"
-    UNKNOWN = "new, without an ID of its own"
-    """So is what carries no message and names an ID of this connection again: that repeats no event."""
-    DUPLICATE = "already received"
-    CONFLICT = "another message under an ID that this stream has used"
-    GAP = "not what the declared scheme allows next"
-    AMBIGUOUS = "an ID used for two messages on one connection, or far too long: it identifies nothing"
 
 
 # On Python 3.11 it takes as long to look a member up in its enumeration as to make a row.
 _NEXT, _OPAQUE = Placement.NEXT, IdScheme.OPAQUE
-
-
-@define(slots=True, eq=False, repr=False)
-class Row:
-    """One received event. Its digest is made when somebody asks, which for most events is never."""
-
-    event_id: str | None
-    data: bytes | None
-    """The raw data, kept instead of a digest unless it is large."""
-    carried: bool
-    """Whether it carried a message; a priming event did not."""
-    connection: int
-    number: int
-    trail: Trail
-    _digest: bytes | None = None
-
-    @property
-    def digest(self) -> bytes:
-        if self._digest is None:
-            assert self.data is not None
-            self._digest = digest_of(self.data)
-        return self._digest
-
-    def forget_data(self) -> None:
-        self._digest, self.data = self.digest, None
-
-    def matches(self, data: bytes) -> bool:
-        return self.data == data or self.digest == digest_of(data)
-
-    @property
-    def seen(self) -> Seen:
-        return Seen(self.event_id, self.digest)
-
-
-Index = dict[str, Row]
-"""Every identified row of every trail of one session: event IDs are unique per session."""
 
 
 @frozen
@@ -85,11 +40,12 @@ class ResumePoint:
 
 @define(slots=True, eq=False, repr=False)
 class Trail:
-    """The received events of one stream, newest last, at most `size`."""
+    """The received events of one stream, newest last, at most `size`, or what proves a resume."""
 
     index: Index
     size: int = 256
     scheme: IdScheme = IdScheme.OPAQUE
+    bygone: Bygone = field(factory=Bygone)
     rows: deque[Row] = field(factory=deque)
     identifies: bool = True
     """False once two messages had one ID, or it equals the session ID: no cursor, overlap or de-duplication."""
@@ -99,7 +55,8 @@ class Trail:
     _newest: Row | None = None
     _last_id: str | None = None
     _first_connection: int | None = None
-    _expected: deque[Row] = field(factory=deque)
+    _unidentified: Unidentified = field(factory=Unidentified)
+    _has_let_go: bool = False
 
     @property
     def newest_number(self) -> int:
@@ -127,12 +84,14 @@ class Trail:
         is_taken = known is not None and self._counts(known, data)
         if known is not None and is_taken and (known.carried or not carried):
             return self._compare(event_id, known, data, carried, connection)
-        if self._leaves_gap(event_id):
+        if carried and self.bygone.is_asked and self._is_bygone(event_id, data, connection):
+            return Placement.DUPLICATE
+        if self.scheme is not _OPAQUE and self._leaves_gap(event_id):
             return Placement.GAP
         if is_taken:
             self._give_way(event_id)
-        if carried and self._expected:
-            self._expected.clear()
+        if carried and self._unidentified.expected:
+            self._unidentified.expected.clear()
         self._adopt(event_id, data, carried, connection)
         return _NEXT
 
@@ -147,9 +106,20 @@ class Trail:
         return row is not None and row.trail is self and row.carried
 
     def holds(self, event_id: str | None, data: bytes) -> bool:
-        """Whether any trail of the session holds this event."""
+        """Whether any trail of the session holds this event, or has held it."""
+        if event_id is None:
+            return False
+        row = self.index.get(event_id)
+        if row is None or not (self._counts(row, data) and row.matches(data)):
+            return self.bygone.holds(event_id, data)
+        self.learn_wording(event_id, data)
+        return True
+
+    def learn_wording(self, event_id: str | None, data: bytes) -> None:
+        """This event was replayed: in its own bytes, or in others, that say the same."""
         row = self.index.get(event_id) if event_id is not None else None
-        return row is not None and self._counts(row, data) and row.matches(data)
+        if row is not None and row.data is not None and row.data != data:
+            self.bygone.is_reworded = True
 
     def is_held_by_another(self, event_id: str | None, data: bytes) -> bool:
         """Whether another stream of the session has received this event."""
@@ -169,35 +139,23 @@ class Trail:
         if cursor is None:
             return None
         if not exact:
-            anchor, witness = self._overlap()
-            if anchor is not None and witness is not None:
-                return ResumePoint(anchor, witness)
+            overlap = self._overlap(self.newest_number)
+            if len(overlap) == 2 and overlap[1].event_id is not None:
+                return ResumePoint(overlap[1].event_id, overlap[0].seen)
         return ResumePoint(cursor, None)
 
     def expect_after(self, event_id: str) -> None:
         """A resume from this event was ordered: events without an ID that followed it may come again, in order."""
-        self._expected.clear()
-        for row in self.rows:
-            if row.event_id == event_id:
-                self._expected.clear()
-            elif row.event_id is None:
-                self._expected.append(row)
+        self.bygone.is_asked = True
+        self._unidentified.expect(self.rows, lambda row: row.event_id == event_id)
 
     def take_expected(self, data: bytes) -> bool:
         """Whether this event without an ID is the next that may come again."""
-        if not self._expected or not self._expected[0].matches(data):
-            return False
-        self._expected.popleft()
-        return True
+        return self._unidentified.take(data)
 
     def replay_expected(self) -> None:
         """After a proven resume: events without an ID that followed the witness may come again, in order."""
-        self._expected.clear()
-        for row in self.rows:
-            if row.event_id is not None and row.carried:
-                self._expected.clear()
-            elif row.event_id is None:
-                self._expected.append(row)
+        self._unidentified.expect(self.rows, lambda row: row.is_message)
 
     def forget_cursor(self) -> None:
         """The server reset the last event ID to nothing (an empty `id:` field)."""
@@ -205,9 +163,10 @@ class Trail:
 
     def begin_anew(self) -> None:
         """To this stream it is as if nothing had come before; on another, what has come is a duplicate."""
-        self._expected.clear()
+        self._unidentified.clear()
         self.forget_cursor()
         self.begun_after = self.newest_number
+        self._forget_bygone()
 
     def identifies_nothing(self) -> None:
         """The IDs of this stream are not identities; stop using them."""
@@ -216,33 +175,49 @@ class Trail:
 
     def shrink(self) -> None:
         """The stream is finished: its rows are kept for other streams' replays, their data is not."""
+        self._unidentified.clear()
         for row in self.rows:
             if row.data is not None and len(row.data) > _KEPT_DATA_FINISHED:
                 row.forget_data()
+
+    def let_go(self) -> None:
+        """The stream is finished, and there are too many such: that its events have come is all that is kept."""
+        self._let_go(list(self.rows))
+        self.rows.clear()
+
+    def leave(self) -> None:
+        """What still comes of the stream is not to be found by one of a new session."""
+        self.index, self.bygone = {}, Bygone()
 
     def clear(self) -> None:
         """Forget every row."""
         for row in self.rows:
             self._unindex(row)
         self.rows.clear()
-        self._expected.clear()
-        self._newest = self._last_id = None
+        self._unidentified.clear()
+        self.forget_cursor()
+        self._forget_bygone()
 
     def stored_rows(self, up_to: int) -> tuple[Seen, ...]:
         """The newest rows with an ID not beyond row number `up_to`: what may be written to disk."""
-        kept: list[Seen] = []
+        kept: list[Row] = []
         for row in reversed(self.rows):
             if row.number <= up_to and self._marks_place(row):
-                kept.append(row.seen)
+                kept.append(row)
                 if len(kept) == STORED_ROWS:
                     break
-        return tuple(reversed(kept))
+        if sum(row.carried for row in kept) < 2:
+            # What carries nothing must not push out what the next process can prove its resume by.
+            needed = self._overlap(up_to)
+            others = [row for row in kept if row not in needed]
+            kept = sorted(needed + others[: STORED_ROWS - len(needed)], key=in_order, reverse=True)
+        return tuple(row.seen for row in reversed(kept))
 
     def restore(self, rows: tuple[Seen, ...]) -> None:
         """Take the rows that another process has stored."""
         self._first_connection = _EARLIER
         for seen in rows:
-            carried = seen.digest != _EMPTY
+            carried = seen.digest != EMPTY
             row = Row(seen.event_id, None, carried, _EARLIER, self._next_number, self, seen.digest)
             self._next_number += 1
             self.rows.append(row)
@@ -261,9 +236,8 @@ class Trail:
         return row.number > row.trail.begun_after or (row.trail is not self and row.matches(data))
 
     def _leaves_gap(self, event_id: str) -> bool:
-        if self.scheme is _OPAQUE or self._last_id in (None, event_id):
-            return False
-        return not follows(self.scheme, self._last_id, event_id)
+        last_id = self._last_id
+        return last_id not in (None, event_id) and not follows(self.scheme, last_id, event_id)
 
     def _give_way(self, event_id: str) -> None:
         """A priming event of this ID makes room for the message that comes under it.
@@ -273,29 +247,28 @@ class Trail:
         """
         self.rows = deque(row for row in self.rows if row.carried or row.event_id != event_id)
 
-    def _overlap(self) -> tuple[str | None, Seen | None]:
-        """The newest two that carried a message. What carries none need not be in a log (a heartbeat); the first
-        of it is the likeliest to be, as the priming event of its stream."""
-        anchor: str | None = None
-        witness: Row | None = None
+    def _overlap(self, up_to: int) -> list[Row]:
+        """Of the rows up to this number the newest two that carried a message: witness and anchor, as far as there
+        are such. What carries none need not be in a log (a heartbeat); the first of it is the likeliest to be, as
+        the priming event of its stream."""
+        found: list[Row] = []
         for row in reversed(self.rows):
-            if row.event_id is None or not self._marks_place(row):
+            if row.number > up_to or row.event_id is None or not self._marks_place(row):
                 continue
-            if witness is None:
-                witness = row if row.carried else None
-            elif fits_header(row.event_id):
-                anchor = row.event_id
-                if row.carried:
-                    break
-        return anchor, None if witness is None else witness.seen
+            is_fit = fits_header(row.event_id) if found else row.carried
+            if is_fit:
+                found = [*found[:1], row]
+            if is_fit and row.carried and len(found) == 2:
+                break
+        return found
 
     def _place_without_id(self, data: bytes, carried: bool, connection: int) -> Placement:
         if self.take_expected(data):
             return Placement.DUPLICATE
         if carried:  # what carries nothing says nothing of what comes next
-            self._expected.clear()
+            self._unidentified.expected.clear()
             if self.rows:
-                self._append(None, data, carried, connection)
+                self._adopt(None, data, carried, connection)
         return Placement.UNKNOWN
 
     def _compare(self, event_id: str, known: Row, data: bytes, carried: bool, connection: int) -> Placement:
@@ -305,7 +278,7 @@ class Trail:
             # not unique. Only the first is a duplicate.
             if carried and not same:
                 return Placement.AMBIGUOUS
-            if self._first_connection in (None, connection):
+            if not self._was_resumed(connection):
                 # A replay on the other stream was faster; but the event is this stream's, and so is the cursor.
                 self._give_way(event_id)
                 self._adopt(event_id, data, carried, connection)
@@ -328,24 +301,43 @@ class Trail:
 
         Behind it they would be the next overlap, which the server, replaying in its own order, never meets.
         """
-        rows = list(self.rows)
+        rows = self._unidentified.with_aside(self.rows)
         at = next((n for n, row in enumerate(rows) if row.event_id == witness.event_id), len(rows))
         later = [row for row in rows[at:] if row.number <= since]
         for row in later:
             row.number, self._next_number = self._next_number, self._next_number + 1
-        self.rows = deque(sorted(rows, key=lambda row: row.number))
+        self.rows = deque(sorted(self.rows, key=in_order))
         self._newest = next((row for row in reversed(self.rows) if self._marks_place(row)), None)
         self.replay_expected()
 
     def _was_resumed(self, connection: int) -> bool:
-        return self._first_connection != connection
+        return self._first_connection not in (None, connection)
 
-    def _adopt(self, event_id: str, data: bytes, carried: bool, connection: int) -> None:
-        row = self._append(event_id, data, carried, connection)
-        self.index[event_id] = row
-        self._last_id = event_id
-        if carried or self._marks_place(row):
-            self._newest = row
+    def _is_bygone(self, event_id: str, data: bytes, connection: int) -> bool:
+        """Whether it came so long ago that no trail holds it."""
+        was_resumed = self._was_resumed(connection)
+        is_bygone = self.bygone.holds(event_id, data, resumed=was_resumed)
+        if is_bygone and not was_resumed:
+            self._adopt(event_id, data, True, connection)
+        return is_bygone
+
+    def _adopt(self, event_id: str | None, data: bytes, carried: bool, connection: int) -> None:
+        row = Row(event_id, data, carried, connection, self._next_number, self)
+        if len(data) > _KEPT_DATA:
+            row.forget_data()
+        if self._first_connection is None:
+            self._first_connection = connection
+        self._next_number += 1
+        if not carried and self.rows and self._says_nothing(row) and self._says_nothing(self.rows[-1]):
+            self._unindex(self.rows.pop())  # those of a server that polls would leave no room for others
+        self.rows.append(row)
+        if event_id is not None:
+            self.index[event_id] = row
+            self._last_id = event_id
+            if carried or self._marks_place(row):
+                self._newest = row
+        if len(self.rows) > self.size:
+            self._make_room()
 
     def _marks_place(self, row: Row) -> bool:
         """Whether the server's log has this row where the trail has it.
@@ -361,19 +353,39 @@ class Trail:
         minted = not row.carried and self._was_resumed(row.connection)
         return minted and row.event_id is not None and self.scheme is _OPAQUE
 
-    def _append(self, event_id: str | None, data: bytes, carried: bool, connection: int) -> Row:
-        row = Row(event_id, data, carried, connection, self._next_number, self)
-        if len(data) > _KEPT_DATA:
-            row.forget_data()
-        if self._first_connection is None:
-            self._first_connection = connection
-        self._next_number += 1
-        if not carried and self.rows and self._says_nothing(row) and self._says_nothing(self.rows[-1]):
-            self._unindex(self.rows.pop())  # those of a server that polls would leave no room for others
-        self.rows.append(row)
-        if len(self.rows) > self.size:
-            self._unindex(self.rows.popleft())
-        return row
+    def _make_room(self) -> None:
+        """Let the oldest rows go, but never those that the next resume is proven by.
+
+        Several at once, for each event pays for it: 256 become 224.
+        """
+        rows, count = self.rows, 1 + self.size // 8
+        needed = self._overlap(self.newest_number) or [row for row in rows if row is self._newest]
+        anchor = needed[-1].number if needed else self._next_number
+        self._unidentified.forget_aside(anchor)
+        if rows[count].number <= anchor:
+            self._let_go([rows.popleft() for _ in range(count)])
+            return
+        gone = [row for row in rows if row not in needed and row is not rows[-1]][:count]
+        self.rows = deque(row for row in rows if row.number > gone[-1].number or row in needed) if gone else rows
+        self._unidentified.put_aside([row for row in gone if row.event_id is None and row.number > anchor])
+        self._let_go(gone)
+
+    def _let_go(self, gone: list[Row]) -> None:
+        index = self.index
+        for row in gone:
+            event_id = row.event_id
+            if event_id is not None and index.get(event_id) is row:
+                del index[event_id]
+        if self.begun_after:
+            gone = [row for row in gone if row.number > self.begun_after]
+        self._has_let_go = self._has_let_go or bool(gone)
+        self.bygone.remember(gone, self._first_connection)
+
+    def _forget_bygone(self) -> None:
+        """What it has let go of counts no more; and that cannot be told from what others have."""
+        if self._has_let_go:
+            self._has_let_go = False
+            self.bygone.clear()
 
     def _unindex(self, row: Row) -> None:
         if row.event_id is not None and self.index.get(row.event_id) is row:

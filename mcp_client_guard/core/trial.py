@@ -90,6 +90,7 @@ class Trial:
     def weigh(self, event: EventReceived, carried: bool) -> Weight | Judged:
         witness = self.witness
         if witness is not None and event.event_id == witness.event_id and digest_of(event.data) == witness.digest:
+            self.trail.learn_wording(event.event_id, event.data)
             return Judged(PROVEN, fits=False)
         if self.must_come_first:
             return self._weigh_first(event, carried)

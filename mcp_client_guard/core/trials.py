@@ -128,7 +128,10 @@ class Trials(Placing):
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
             self._settle_unverified(stream, trial.held or ([event] if event is not None else []))
             return
-        since = stream.trail.newest_number
+        since, drained_before = stream.trail.newest_number, stream.position.drained_before
+        if drained_before is not None and evidence is PROVEN:
+            # It stands before the witness, so that an earlier process may have delivered it, however much it is.
+            stream.position.drained_before = max(drained_before, since) + len(trial.held)
         fitting = [*trial.held, event] if event is not None and judged.fits else trial.held
         for held in fitting:
             # One that breaks the stream, or finishes it, is the last of its connection.
@@ -138,6 +141,8 @@ class Trials(Placing):
             self._see_end(stream, held)
         if trial.held and trial.witness is not None and evidence is PROVEN:
             stream.trail.came_before(trial.witness, since)
+        if drained_before is not None and evidence is PROVEN:
+            stream.position.drained_before = drained_before + stream.trail.newest_number - since
         self._arm_recheck(stream)
 
     def _proven(self, stream: Stream) -> None:

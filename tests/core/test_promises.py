@@ -123,10 +123,13 @@ def _newest_first(deliver: Any) -> Any:
     return bug
 
 
-def _learned_is_declared(leaves_gap: Any) -> Any:
-    def bug(self: Any, event_id: str) -> bool:
+def _learned_is_declared(place: Any) -> Any:
+    def bug(self: Any, event_id: str | None, *rest: Any) -> Any:
         before = self.event_ids()
-        return bool(before) and not follows(IdScheme.CONTIGUOUS, before[-1], event_id)
+        is_new = event_id is not None and event_id not in self.index
+        if is_new and before and not follows(IdScheme.CONTIGUOUS, before[-1], event_id):
+            return Placement.GAP
+        return place(self, event_id, *rest)
 
     return bug
 
@@ -211,7 +214,7 @@ BUGS: list[tuple[str, st.SearchStrategy[Variant], Callable[[pytest.MonkeyPatch],
     ("S1", HONEST, _patched(trail.Trail, "place", _no_duplicates)),
     ("S3", HONEST, _patched(streams.Streams, "deliver", _newest_first)),
     ("S4", DISHONEST, _patched(trial.Trial, "weigh", _anything_proves)),
-    ("S5", HONEST, _patched(trail.Trail, "_leaves_gap", _learned_is_declared)),
+    ("S5", HONEST, _patched(trail.Trail, "place", _learned_is_declared)),
     ("S6", HONEST, _patched(streams.Streams, "drained", lambda drained: _received_is_drained)),
     ("S8", HONEST, _patched(ledger.Ledger, "owing", _every_answer_is_the_newest_call_s)),
     ("S9", HONEST, _patched(calls.Calls, "settle_answer", _answered_twice)),

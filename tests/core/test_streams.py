@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mcp_client_guard.core import bygone
 from mcp_client_guard.core.actions import Action, CancelTimer, Get, Hangup, Post, SetTimer, Timer, TimerKind
 from mcp_client_guard.core.inputs import UNREADABLE, ReconnectRequested, TimerElapsed
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
@@ -1444,3 +1445,107 @@ def test_what_the_user_has_cut_says_nothing_of_the_server(driver: Driver) -> Non
     call = driver.call().stream_up("1", "2")
     call.cut()
     assert attempts_told(driver.feed(ReconnectRequested(driver.now))) == [("reconnect() was called", 0)]
+
+
+# Replays that reach further back than any trail.
+
+
+def texts(actions: list[Any]) -> list[str]:
+    return [m["params"]["data"] for m in delivered(actions) if m["method"] == "notifications/message"]
+
+
+def log(call: Peer, first: int, last: int) -> list[Any]:
+    return [a for n in range(first, last) for a in call.event(f"{call.host_id}-{n}", note(f"{n}"))]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_replay_from_the_very_start_brings_nothing_twice(call: Peer, exact: bool) -> None:
+    log(call, 0, 5000)
+    call.cut()
+    if exact:
+        call.refuse(400)
+    call.accept()
+    actions = log(call, 0, 5000)
+    assert texts(actions) == []
+    assert len(reports(actions, DuplicateDropped)) == 5000
+    assert grades(actions) == [PROVEN]
+    assert texts(log(call, 5000, 5300)) == [f"{n}" for n in range(5000, 5300)]
+
+
+def test_nor_does_one_of_another_stream_which_goes_on_meanwhile(driver: Driver, call: Peer) -> None:
+    other = driver.call("other").stream_up("o1")
+    log(other, 0, 1000)
+    call.resumed()
+    actions = call.event("e2", call.progress(2)) + log(call, 0, 0)
+    for number in range(1000):
+        actions += call.event(f"{other.host_id}-{number}", note(f"{number}"))
+    assert texts(actions) == []
+    assert texts(log(other, 1000, 1010)) == [f"{n}" for n in range(1000, 1010)]
+
+
+def test_nor_one_that_is_faster_than_the_stream_itself(driver: Driver, call: Peer) -> None:
+    other = driver.call("other").stream_up("o1")
+    call.resumed()
+    call.event("e2", call.progress(2))
+    for number in range(1000):
+        assert texts(call.event(f"{other.host_id}-{number}", note(f"{number}")))
+    assert texts(log(other, 0, 1000)) == []
+    other.cut()
+    assert other.asked == f"{other.host_id}-998"
+
+
+def test_nor_one_of_calls_that_are_over(driver: Driver, call: Peer) -> None:
+    over = [driver.call(f"short{number}") for number in range(100)]
+    for each in over:
+        each.accept()
+        log(each, 0, 3)
+        each.event(f"{each.host_id}-a", each.result())
+    call.resumed()
+    actions = call.event("e2", call.progress(2))
+    for each in over:
+        actions += [a for n in range(3) for a in call.event(f"{each.host_id}-{n}", note(f"{n}"))]
+        actions += call.event(f"{each.host_id}-a", each.result())
+    assert delivered(actions) == []
+
+
+def test_an_id_that_comes_again_on_the_connection_it_came_on_is_no_replay(driver: Driver, call: Peer) -> None:
+    other = driver.call("other").stream_up("o1")
+    other.resumed()
+    log(call, 0, 300)
+    assert texts(log(call, 0, 1)) == ["0"]
+
+
+def test_where_the_server_s_log_may_be_another_what_comes_is_new() -> None:
+    driver = Driver().opened(standalone=True)
+    driver.standalone.accept()
+    log(driver.standalone, 0, 300)
+    driver.standalone.cut()
+    driver.standalone.refuse(410)
+    driver.standalone.refuse(410)
+    driver.standalone.accept()
+    assert texts(log(driver.standalone, 0, 300)) == [f"{n}" for n in range(300)]
+
+
+@pytest.mark.parametrize("on_its_own", [True, False])
+def test_beyond_what_is_known_progress_that_does_not_increase_was_told_before(
+    driver: Driver, call: Peer, on_its_own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bygone, "_KEPT", 100)
+    other = driver.call("other").stream_up("o1")
+    log(call, 0, 900)
+    call.resumed()
+    log(call, 898, 900)
+    of_whom = call if on_its_own else other
+    steps = [of_whom.progress(step) for step in (3, 2, 3, 4)]
+    steps.append({**steps[0], "params": {**steps[0]["params"], "progress": "half"}})
+    actions = [a for n, step in enumerate(steps) for a in call.event(f"n{n}", step)]
+    told = [m["params"]["progress"] for m in delivered(actions)]
+    assert told == ([3, 3, 4, "half"] if on_its_own else [3, 4, "half"])
+    assert len(reports(actions, DuplicateDropped)) == 5 - len(told)
+
+
+def test_within_it_a_server_may_count_as_it_likes(call: Peer) -> None:
+    call.resumed()
+    call.event("e2", call.progress(2))
+    told = delivered(call.event("e3", call.progress(1)) + call.event("e4", call.progress(1)))
+    assert [m["params"]["progress"] for m in told] == [1, 1]

@@ -284,6 +284,43 @@ def test_what_comes_again_behind_an_unanswered_question_is_reported_however_much
     assert len(reports(two.log, MaybeRedelivered)) == 701 + 512
 
 
+def test_what_is_replayed_from_before_the_position_on_disk_is_reported_however_much() -> None:
+    one = opened(standalone=True)
+    for number in range(600):
+        one.standalone.event(f"s{number}", note(f"{number}"))
+    one.drain(700)
+    two = one.process.killed().connect()
+    prove(two)
+    two.standalone.accept()
+    for number in range(600):
+        two.standalone.event(f"s{number}", note(f"{number}"))
+    twice = len(delivered(two.log)) - 1
+    assert twice == 592, "the newest eight are stored"
+    assert len(reports(two.log, MaybeRedelivered)) == 592
+    for number in range(600, 1200):
+        two.standalone.event(f"s{number}", note(f"{number}"))
+    assert len(reports(two.log, MaybeRedelivered)) == 592 + 512, "and behind the position as ever"
+
+
+def test_so_it_is_where_a_later_resume_reaches_back_so_far() -> None:
+    one = opened(standalone=True)
+    for number in range(20):
+        one.standalone.event(f"s{number}", note(f"{number}"))
+    one.drain(30)
+    two = one.process.killed().connect()
+    prove(two)
+    two.standalone.accept()
+    for number in range(19, 620):
+        two.standalone.event(f"s{number}", note(f"{number}"))
+    assert len(reports(two.log, MaybeRedelivered)) == 512
+    two.standalone.cut()
+    two.standalone.accept()
+    for number in range(620):
+        two.standalone.event(f"s{number}", note(f"{number}"))
+    assert len(delivered(two.log)) == 1 + 600 + 12
+    assert len(reports(two.log, MaybeRedelivered)) == 512 + 12
+
+
 def test_a_batch_that_may_come_twice_is_reported_as_often_as_it_has_messages() -> None:
     one = opened(standalone=True)
     one.standalone.event("s1", note("x"))

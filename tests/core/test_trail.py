@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -315,6 +316,124 @@ def test_the_stored_rows_are_the_newest_eight_with_an_id_up_to_a_row() -> None:
     assert len(stored) == STORED_ROWS
     assert [row.event_id for row in trail.stored_rows(3)] == ["e1", "e2"]
     assert trail.stored_rows(0) == ()
+
+
+HEARTBEATS = [
+    pytest.param(lambda n: (f"h{n}", b"", False), id="IDs and no data"),
+    pytest.param(lambda n: (f"h{n}", b"{}", False), id="IDs and {}"),
+    pytest.param(lambda n: (None, b"[%d]" % n, True), id="no IDs"),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 256])
+@pytest.mark.parametrize("heartbeat", HEARTBEATS)
+def test_what_can_be_no_witness_never_pushes_out_what_proves_the_next_resume(
+    size: int, heartbeat: Callable[[int], tuple[str | None, bytes, bool]]
+) -> None:
+    trail = Trail({}, size=size)
+    trail.place("e1", A, True, 1)
+    trail.place("e2", B, True, 1)
+    for number in range(700):
+        event_id, data, carried = heartbeat(number)
+        trail.place(event_id, data, carried, 1)
+    assert trail.resume_point() == ResumePoint("e1", Seen("e2", digest_of(B)))
+    assert len(trail.rows) <= max(size, 3)
+    assert len(trail.index) <= max(size, 3)
+
+
+@pytest.mark.parametrize("n", range(12))
+def test_the_stored_rows_have_anchor_and_witness_among_them(n: int) -> None:
+    """Else the next process has nothing to prove its resume by."""
+    trail = _trail(("p", b""), ("e1", A), ("e2", B))
+    for number in range(n):
+        trail.place(f"h{number}", b"{}", False, 1)
+    stored = trail.stored_rows(trail.newest_number)
+    assert len(stored) <= STORED_ROWS
+    following = Trail({})
+    following.restore(stored)
+    assert following.cursor == trail.cursor
+    assert following.resume_point() == ResumePoint("e1", Seen("e2", digest_of(B)))
+
+
+def test_where_one_message_has_come_the_first_row_is_stored_too() -> None:
+    trail = _trail(("p", b""), ("e1", A), *((f"h{k}", b"") for k in range(9)))
+    assert [row.event_id for row in trail.stored_rows(99)][:2] == ["p", "e1"]
+
+
+# What has left the trails.
+
+
+def long(n: int) -> Trail:
+    trail = Trail({})
+    for number in range(n):
+        trail.place(f"e{number}", b"[%d]" % number, True, 1)
+    return trail
+
+
+def test_what_has_left_the_trail_is_a_duplicate_on_a_connection_that_is_resumed() -> None:
+    trail = long(1000)
+    assert trail.place("e0", b"[0]", True, 2) is Placement.NEXT, "nothing was resumed"
+    trail = long(1000)
+    trail.expect_after("e998")
+    assert trail.place("e0", b"[0]", True, 2) is Placement.DUPLICATE
+    assert trail.place("e1", b"[7]", True, 2) is Placement.NEXT, "another message"
+    assert trail.holds("e2", b"[2]")
+    assert not trail.holds("e3", b"[7]")
+
+
+def test_a_trail_that_is_let_go_leaves_as_much() -> None:
+    trail = long(2)
+    other = Trail(trail.index, bygone=trail.bygone)
+    trail.let_go()
+    assert not trail.index
+    other.place("o", A, True, 2)
+    other.expect_after("o")
+    assert other.place("e1", b"[1]", True, 3) is Placement.DUPLICATE
+
+
+def test_a_replay_on_another_stream_may_be_faster_by_more_than_a_trail() -> None:
+    """What then comes on its own connection is this stream's, and so is the cursor."""
+    other = Trail({})
+    other.place("o", A, True, 1)
+    other.expect_after("o")
+    for number in range(1000):
+        other.place(f"e{number}", b"[%d]" % number, True, 2)
+    trail = Trail(other.index, bygone=other.bygone)
+    assert trail.place("e0", b"[0]", True, 3) is Placement.DUPLICATE
+    assert trail.cursor == "e0"
+
+
+@pytest.mark.parametrize("forget", [Trail.clear, Trail.begin_anew, Trail.identifies_nothing, Trail.leave])
+def test_where_what_it_holds_counts_no_more_what_it_has_let_go_does_not_either(
+    forget: Callable[[Trail], None],
+) -> None:
+    trail = long(1000)
+    trail.expect_after("e998")
+    forget(trail)
+    assert not trail.holds("e0", b"[0]")
+
+
+def test_what_came_before_a_trail_began_anew_is_not_known_when_it_leaves() -> None:
+    trail = long(200)
+    trail.begin_anew()
+    trail.expect_after("e198")
+    for number in range(200, 600):
+        trail.place(f"e{number}", b"[%d]" % number, True, 2)
+    assert [trail.holds(f"e{number}", b"[%d]" % number) for number in (0, 199, 200)] == [False, False, True]
+
+
+def test_a_stream_that_has_let_nothing_go_takes_nothing_from_the_others_when_it_begins_anew() -> None:
+    trail = long(1000)
+    Trail(trail.index, bygone=trail.bygone).begin_anew()
+    assert trail.holds("e0", b"[0]")
+
+
+def test_a_server_that_writes_what_it_replays_in_other_bytes_is_known_by_that() -> None:
+    trail = long(1000)
+    trail.expect_after("e998")
+    assert not trail.holds("e0", b"[0 ]")
+    assert trail.holds("e999", b"[999 ]")
+    assert trail.holds("e0", b"[0 ]")
 
 
 # Events without an ID that followed the witness may be replayed behind it.
