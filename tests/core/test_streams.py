@@ -1508,6 +1508,15 @@ def test_nor_one_of_calls_that_are_over(driver: Driver, call: Peer) -> None:
     assert delivered(actions) == []
 
 
+def test_nor_does_a_server_that_writes_what_it_replays_in_other_bytes(call: Peer) -> None:
+    """Its witness says so."""
+    log(call, 0, 300)
+    call.resumed()
+    for number in (299, 0):
+        reworded = dict(reversed(note(f"{number}").items()))
+        assert delivered(call.event(f"{call.host_id}-{number}", reworded)) == []
+
+
 def test_an_id_that_comes_again_on_the_connection_it_came_on_is_no_replay(driver: Driver, call: Peer) -> None:
     other = driver.call("other").stream_up("o1")
     other.resumed()
