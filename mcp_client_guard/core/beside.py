@@ -55,7 +55,7 @@ class Beside(Carrying):
             self._give_up(stream, f"its connection was lost, and the stream of its session ({why})")
         else:
             # Written, and nobody has said that it was not taken.
-            self._await_answer(stream, why)
+            self._await_answer(stream, why, self.policy.settle_after)
 
     def await_answer(self, call: Call, why: str) -> bool:
         """The POST of this request is over, and was not its answer: that may come on the carrier. Returns whether
@@ -66,13 +66,16 @@ class Beside(Carrying):
         self._new_connection(stream, NO_DELAY)
         stream.call, stream.connection.carrier = call, self._carrier
         stream.connection.begun = stream.connection.accepted = True
-        self._await_answer(stream, why)
+        # A harmless one may be sent again, which is worth less than a minute.
+        policy = self.policy
+        seconds = policy.settle_after if call.may_have_side_effects else policy.witness_timeout
+        self._await_answer(stream, why, seconds)
         return True
 
-    def _await_answer(self, stream: Stream, why: str) -> None:
+    def _await_answer(self, stream: Stream, why: str, seconds: float) -> None:
         self.out.append(Report(Disconnected(stream.name, why, 0, resumable=False)))
         stream.move(StreamStep.CUT)
-        self.out.append(SetTimer(_answer_timer(stream), self.policy.settle_after))
+        self.out.append(SetTimer(_answer_timer(stream), seconds))
 
     def shows_life(self, call: Call) -> None:
         """It runs: where its POST came to nothing, it is waited for from now on like one that was taken."""

@@ -78,9 +78,11 @@ def test_it_is_in_doubt_when_no_answer_has_come_for_settle_after(driver: Legacy,
 def test_what_is_only_an_answer_by_its_status_waits_for_a_better_one(driver: Legacy, status: int) -> None:
     """A harmless call, of which such a status is the answer where nothing else comes."""
     call, other = driver.call("look"), driver.call("look", n=2)
+    began = driver.now
     assert not delivered(draws(call, status) + draws(other, status))
     assert delivered(driver.carries(call.result()))[0]["result"]
     actions = overdue(other)
+    assert driver.now - began == driver.policy.witness_timeout
     assert delivered(actions)[0]["error"]["data"]["http_status"] == status
     assert outcomes(actions) == [Outcome.COMPLETED]
     assert set(driver.machine._streams._streams) == {0}
