@@ -211,11 +211,10 @@ class Calls(Choosing):
             return
         # On disk before it leaves: a process that dies between the two must not have the host asked again.
         self.out.append(Save((self.asked.record_of(question),), durable=True))
-        self.streams.asked_no_more(question.number)
         answer = MessageSubmitted({**sent.message, "id": question.request_id}, sent.headers)
         number = self._post_note(answer, "response")
         assert number is not None
-        self.streams.note_answers(number, question.awaited_on)
+        self.streams.note_answers(number, question.awaited_on, question.number)
 
     def _cancel(self, sent: MessageSubmitted) -> None:
         params = sent.message.get("params")

@@ -163,12 +163,15 @@ class Notes(Closing):
         self._note_over(stream)
 
     def _note_over(self, stream: Stream) -> None:
+        # Not before: of a process that dies while it is on its way, the next is asked again, and sends it again.
+        self.asked_no_more(stream.question)
         self.calls.confirmed(stream.number)
         self.turn_over(stream.number)
 
-    def note_answers(self, number: int, asked_on: int | None) -> None:
+    def note_answers(self, number: int, asked_on: int | None, question: int | None) -> None:
         """This note, which never waits, is the host's answer that the call of that stream waits for."""
-        self._streams[number].answers = asked_on
+        note = self._streams[number]
+        note.answers, note.question = asked_on, question
 
     def _answered_in_vain(self, note: Stream, why: str) -> None:
         """The server may do without, and answer the call; but that does not wait for it for ever."""

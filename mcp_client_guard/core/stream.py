@@ -71,6 +71,8 @@ class Stream:
     """Of a legacy session: IDs on its events are used against duplicates only, and nothing is resumed."""
     answers: int | None = None
     """A note: on which stream the server has asked for what it carries."""
+    question: int | None = None
+    """A note: what it answers, by the number under which the host was asked."""
 
     @property
     def may_have_tail(self) -> bool:

@@ -361,8 +361,34 @@ def test_the_stored_cursor_does_not_pass_a_question_that_was_taken_and_not_answe
     first, second = *asks(call, 1, "q1"), *asks(call, 2, "q2")
     call.event("2", call.progress(2))
     assert stored_ids(driver.drain(9)) == [["p", "1"]]
-    assert stored_ids(answer(driver, second)) == [["p", "1"]]
-    assert stored_ids(answer(driver, first)) == [["p", "1", "q1", "q2", "2"]]
+    assert stored_ids(taken(driver, answer(driver, second))) == [["p", "1"]]
+    sent = answer(driver, first)
+    assert stored_ids(sent) == [], "while it is on its way it may be lost with this process"
+    assert stored_ids(taken(driver, sent)) == [["p", "1", "q1", "q2", "2"]]
+
+
+@pytest.mark.parametrize("how", ["refused", "given up"])
+def test_nor_for_ever_one_whose_answer_the_server_does_not_take(driver: Driver, how: str) -> None:
+    call = driver.call().stream_up("1")
+    (number,) = asks(call, 1, "q1")
+    driver.drain(9)
+    (post,) = of(answer(driver, number), Post)
+    note = driver.peer(post.stream)
+    actions = note.refuse(400)
+    if how == "given up":
+        driver = Driver(policy=GuardPolicy(max_attempts=1)).opened()
+        call = driver.call().stream_up("1")
+        (number,) = asks(call, 1, "q1")
+        driver.drain(9)
+        (post,) = of(answer(driver, number), Post)
+        driver.peer(post.stream).cut()
+        actions = driver.peer(post.stream).cut()
+    assert stored_ids(actions) == [["p", "1", "q1"]]
+
+
+def taken(driver: Driver, sent: list[Action]) -> list[Action]:
+    (post,) = of(sent, Post)
+    return driver.peer(post.stream).accept(status=202, events=False)
 
 
 def test_a_question_that_the_server_withdraws_holds_the_cursor_back_no_longer(driver: Driver) -> None:
@@ -540,7 +566,7 @@ def test_what_another_stream_s_replay_has_asked_holds_the_position_of_its_own_ba
     call.end()
     driver.drain(9)
     if is_answered:
-        answer(driver, number)
+        taken(driver, answer(driver, number))
     own.begin()
     own.accept()
     own.event("s2", note("2"))
@@ -550,7 +576,7 @@ def test_what_another_stream_s_replay_has_asked_holds_the_position_of_its_own_ba
     moved = [row for row in records(driver.log, CursorMoved) if row.stream == "standalone"]
     assert moved[-1].rows[-1].event_id == ("s3" if is_answered else "s2")
     if not is_answered:
-        answer(driver, number)
+        taken(driver, answer(driver, number))
         own.event("s4", note("4"))
         driver.drain(9)
         moved = [row for row in records(driver.log, CursorMoved) if row.stream == "standalone"]

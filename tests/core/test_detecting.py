@@ -322,7 +322,8 @@ def test_a_question_of_it_that_is_settled_meanwhile_holds_its_cursor_back_no_lon
     driver.standalone.cut()
     suspected(driver)
     if by == "host":
-        actions = driver.submit({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}})
+        (post,) = of(driver.submit({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}}), Post)
+        actions = driver.peer(post.stream).accept(status=202, events=False)
     else:
         withdrawn = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
         actions = other.event(None, withdrawn)
