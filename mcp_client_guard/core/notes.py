@@ -163,7 +163,7 @@ class Notes(Closing):
         self._note_over(stream)
 
     def _note_over(self, stream: Stream) -> None:
-        # Not before: of a process that dies while it is on its way, the next is asked again, and sends it again.
+        # Not before: should this process die meanwhile, the next has the question replayed, and sends this again.
         self.asked_no_more(stream.question)
         self.calls.confirmed(stream.number)
         self.turn_over(stream.number)

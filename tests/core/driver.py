@@ -86,6 +86,10 @@ def of(actions: Iterable[Action], kind: type[A]) -> list[A]:
     return [a for a in actions if isinstance(a, kind)]
 
 
+def posted(actions: Iterable[Action], method: str | None = None) -> list[Post]:
+    return [post for post in of(actions, Post) if method in (None, post.message.get("method"))]
+
+
 def reports(actions: Iterable[Action], kind: type[E]) -> list[E]:
     events: list[Event] = [a.event for a in of(actions, Report)]
     return [e for e in events if isinstance(e, kind)]

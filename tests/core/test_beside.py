@@ -11,7 +11,7 @@ from mcp_client_guard.core.inputs import TimerElapsed
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, Disconnected, RepeatJoined, SessionLost
-from tests.core.driver import Peer, delivered, in_doubt, of, outcomes, reports
+from tests.core.driver import Peer, delivered, in_doubt, of, outcomes, posted, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 
 LOOK = {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {}}
@@ -43,10 +43,6 @@ def draws(call: Peer, status: int, body: Any = None, **rest: Any) -> list[Action
 
 def overdue(call: Peer) -> list[Action]:
     return call.driver.elapse(TimerKind.ANSWER, call.stream)
-
-
-def posted(actions: list[Action], method: str) -> list[Post]:
-    return [post for post in of(actions, Post) if post.message.get("method") == method]
 
 
 @pytest.mark.parametrize("status", MAY_HAVE_RUN)

@@ -39,6 +39,7 @@ from tests.core.driver import (
     note,
     of,
     outcomes,
+    posted,
     records,
     reports,
 )
@@ -525,7 +526,7 @@ def test_nothing_is_refused_unread_that_has_shown_progress(status: int, named: b
 
 @pytest.mark.parametrize("ping", ["answered", "alike"])
 @pytest.mark.parametrize("session_id", [SESSION, None])
-def test_but_not_when_it_comes_late(session_id: str | None, ping: str) -> None:
+def test_404_that_comes_late_may_be_said_of_a_call_that_runs(session_id: str | None, ping: str) -> None:
     """A proxy's time is up, and its page of words for that is not there: 404."""
     driver = Driver().opened(session_id)
     call = driver.call()
@@ -538,12 +539,8 @@ def test_but_not_when_it_comes_late(session_id: str | None, ping: str) -> None:
     if session_id is not None and ping == "alike":
         actions = driver.reinitialized()
     assert Outcome.IN_DOUBT in outcomes(driver.log)
-    assert len(posted_calls(driver)) == 1
+    assert len(posted(driver.log, "tools/call")) == 1
     assert not of(driver.call().actions, Post), "the repeat latch holds"
-
-
-def posted_calls(driver: Driver) -> list[Post]:
-    return [post for post in of(driver.log, Post) if post.message["method"] == "tools/call"]
 
 
 @pytest.mark.parametrize("status", [404, 500, 503])

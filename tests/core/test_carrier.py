@@ -31,17 +31,13 @@ from mcp_client_guard.core.report import (
     UnreadableDropped,
 )
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import RESULT, delivered, in_doubt, note, of, outcomes, records, reports
+from tests.core.driver import RESULT, delivered, in_doubt, note, of, outcomes, posted, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 
 
 @pytest.fixture
 def driver() -> Legacy:
     return Legacy().opened()
-
-
-def posted(actions: Any, method: str | None = None) -> list[Post]:
-    return [p for p in of(actions, Post) if method in (None, p.message.get("method"))]
 
 
 def state(driver: Legacy) -> SessionState:

@@ -13,7 +13,7 @@ from mcp_client_guard.core.model import JSON, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, SessionLost
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import Driver, Peer, delivered, in_doubt, note, of, outcomes, reports
+from tests.core.driver import Driver, Peer, delivered, in_doubt, note, of, outcomes, posted, reports
 
 LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}
 
@@ -36,10 +36,6 @@ def driver() -> Driver:
     driver = Driver().opened()
     driver.listed(LOOK)
     return driver
-
-
-def posted(actions: list[Action], method: str | None = None) -> list[Post]:
-    return [p for p in of(actions, Post) if method in (None, p.message.get("method"))]
 
 
 def methods(actions: list[Action]) -> list[str]:

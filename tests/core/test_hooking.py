@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Ask, Post, Reply, TimerKind
+from mcp_client_guard.core.actions import Ask, Reply, TimerKind
 from mcp_client_guard.core.answers import CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.core.inputs import HookWithdrew
 from mcp_client_guard.core.model import CallSent, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
-from tests.core.driver import Driver, delivered, of, outcomes, records
+from tests.core.driver import Driver, delivered, of, outcomes, posted, records
 
 LOOK: dict[str, Any] = {"name": "look", "annotations": {"readOnlyHint": True}}
 CHARGE: dict[str, Any] = {"name": "charge"}
@@ -22,10 +22,6 @@ def hooked() -> Driver:
     driver = Driver(has_hook=True).opened()
     driver.listed(LOOK, CHARGE)
     return driver
-
-
-def posted(actions: list[Action], method: str) -> list[Post]:
-    return [p for p in of(actions, Post) if p.message.get("method") == method]
 
 
 def test_the_hook_asks_under_the_present_session(hooked: Driver) -> None:

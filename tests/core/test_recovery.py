@@ -30,6 +30,7 @@ from tests.core.driver import (
     note,
     of,
     outcomes,
+    posted,
     records,
     reports,
 )
@@ -41,10 +42,6 @@ LOOK: dict[str, Any] = {"name": "look", "annotations": {"readOnlyHint": True}}
 @pytest.fixture
 def driver() -> Driver:
     return Driver().opened()
-
-
-def posted(actions: list[Action], method: str | None = None) -> list[Post]:
-    return [p for p in of(actions, Post) if method in (None, p.message.get("method"))]
 
 
 def methods(actions: list[Action]) -> list[str]:

@@ -44,7 +44,8 @@ warns of the others when they are collected. Nothing leaks: the connection itsel
 
 _UVLOOP = pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop")
 LOOPS = ["asyncio", "trio", *([_UVLOOP] if find_spec("uvloop") else [])]
-"""Of the tests that lean most on how a loop reads and cancels. There is no uvloop for Windows."""
+ON_ALL_LOOPS = pytest.mark.parametrize("anyio_backend", LOOPS)
+"""For the tests that lean most on how a loop reads and cancels. There is no uvloop for Windows."""
 
 LIMIT = 20.0
 """Seconds after which a hanging test fails. Not a measure of anything."""

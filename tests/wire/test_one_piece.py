@@ -23,14 +23,9 @@ from mcp_client_guard.testing import (
     tool_result,
 )
 
-from .hosts import LOOPS, STOPS_READING, plainly
+from .hosts import ON_ALL_LOOPS, STOPS_READING, plainly
 
-pytestmark = [pytest.mark.anyio, STOPS_READING]
-
-
-@pytest.fixture(params=LOOPS)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
+pytestmark = [pytest.mark.anyio, ON_ALL_LOOPS, STOPS_READING]
 
 
 LARGE = "x" * 20_000_000

@@ -32,14 +32,9 @@ from mcp_client_guard.testing import (
 )
 from mcp_client_guard.transports import http, pool
 
-from .hosts import LIMIT, LOOPS, STOPS_READING, Answer, plain_host, plainly
+from .hosts import LIMIT, ON_ALL_LOOPS, STOPS_READING, Answer, plain_host, plainly
 
-pytestmark = [pytest.mark.anyio, STOPS_READING]
-
-
-@pytest.fixture(params=LOOPS)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
+pytestmark = [pytest.mark.anyio, ON_ALL_LOOPS, STOPS_READING]
 
 
 Client = Callable[[], AbstractAsyncContextManager[Any]]

@@ -22,7 +22,7 @@ from mcp_client_guard.testing import (
 )
 
 from .hosts import (
-    LOOPS,
+    ON_ALL_LOOPS,
     WHOLE,
     Answer,
     Part,
@@ -42,12 +42,7 @@ from .hosts import (
     steps,
 )
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=LOOPS)
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
+pytestmark = [pytest.mark.anyio, ON_ALL_LOOPS]
 
 
 QUICK = {"witness_timeout": 0.05}
