@@ -1,9 +1,10 @@
 """What the program of each framework shares: its orders, the model that repeats blindly, and what that was told.
 
     echo '[{"url": "http://127.0.0.1:8000/json/me", "in_doubt_as": "result"}]' \\
-        | python -m tests.real.repeaters.on_crewai
+        | python -m tests.real.repeaters.on_crewai told.json
 
-plays all orders at once. What came of each is a list of JSON, on the last line.
+plays all orders at once, and writes what came of each into the file: frameworks print what they like on their way
+out, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -119,14 +121,15 @@ async def _play(connect: Connect, order: Order, told: Told) -> None:
         told.failure = traceback.format_exc()
 
 
-async def _play_all(connect: Connect) -> None:
+async def _play_all(connect: Connect) -> list[Told]:
     orders = [(Order(**each), Told()) for each in json.load(sys.stdin)]
     async with anyio.create_task_group() as tasks:
         for order, told in orders:
             tasks.start_soon(_play, connect, order, told)
-    print("\n" + json.dumps([asdict(told) for _, told in orders]), flush=True)
+    return [told for _, told in orders]
 
 
 def main(connect: Connect) -> None:
     """For each framework's program."""
-    anyio.run(_play_all, connect)
+    played = anyio.run(_play_all, connect)
+    Path(sys.argv[1]).write_text(json.dumps([asdict(told) for told in played]))

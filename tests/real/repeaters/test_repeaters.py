@@ -102,8 +102,9 @@ def play(name: str, server: Peer, home: Path) -> dict[str, Outcome]:
     python = VENVS / f"repeater-{name}" / "bin" / "python"
     assert python.exists(), "run tests/real/install_peers.py repeaters"
     orders = framework.orders(server, name)
+    results = home / f"{name}.json"
     done = subprocess.run(
-        [python, "-m", f"{__package__}.{framework.program}"],
+        [python, "-m", f"{__package__}.{framework.program}", results],
         input=json.dumps([asdict(order) for order in orders.values()]),
         cwd=ROOT,
         env=os.environ | QUIET | {"HOME": str(home), "PYTHONPATH": str(ROOT)},
@@ -113,7 +114,7 @@ def play(name: str, server: Peer, home: Path) -> dict[str, Outcome]:
     )
     assert not done.returncode, done.stderr
     found = {}
-    for run, told in zip(orders, json.loads(done.stdout.splitlines()[-1]), strict=True):
+    for run, told in zip(orders, json.loads(results.read_text()), strict=True):
         label = f"{name}-{run}"
         found[run] = Outcome(server.executions(label), server.executions(f"resume of {label}"), Told(**told))
     return found
