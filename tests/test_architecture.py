@@ -117,8 +117,16 @@ MAY_KNOW = {
 # Each third-party package is imported where it is sealed in, and nowhere else.
 ONLY_IN = {
     "mcp": ("_messages", "adapters", "cli", "testing"),
-    "httpcore": ("transports.pool",),
-    "httpx": ("transports.gzipped", "transports.http", "transports.pool", "adapters", "cli", "testing"),
+    "httpcore": ("transports.connections", "transports.pool"),
+    "httpx": (
+        "transports.connections",
+        "transports.gzipped",
+        "transports.http",
+        "transports.pool",
+        "adapters",
+        "cli",
+        "testing",
+    ),
     "httpx_sse": ("transports.sse",),
     "tenacity": ("transports.retry",),
     "websockets": ("transports.websocket", "testing"),

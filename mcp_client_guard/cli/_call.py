@@ -30,7 +30,7 @@ from mcp_client_guard import (
 from mcp_client_guard._connection import Connection
 from mcp_client_guard.core import answers
 from mcp_client_guard.core.model import JSON
-from mcp_client_guard.transports.pool import tls
+from mcp_client_guard.transports.connections import tls
 
 from ._exits import EXIT_CODES, Exit
 from ._output import encoding, note, show

@@ -20,9 +20,10 @@ import httpx
 from attrs import define, field
 
 from .answer import Answer, Response
+from .connections import IDLE_CONNECTION_SECONDS, tls
 from .left_over import let_go
 from .login import login_watched
-from .pool import IDLE_CONNECTION_SECONDS, PoolClient, tls
+from .pool import PoolClient
 from .sent import CLIENT_CLOSED, DEEPEST_CAUSE, Sent
 from .traced import Traced
 from .unlogged import unlogged

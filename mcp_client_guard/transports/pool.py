@@ -7,11 +7,8 @@ connections for each request, took a call's time with the square of the calls at
 
 from __future__ import annotations
 
-import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +17,10 @@ import httpcore
 import httpx
 from attrs import define, field
 
-from .one_piece import OnePiece
+from .connections import Connections, close_all
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-IDLE_CONNECTION_SECONDS = 2.0
-"""uvicorn closes an idle connection after 5 s; a POST into a closing socket is a needless doubt."""
-
-_MOST_IDLE = 20
-"""Connections to one origin that are kept for the next request."""
 
 _COOKIES = "cp437"
 """For cookies to go back in the bytes in which they came: in it each byte is a character, and save 0xFF none is a
@@ -49,8 +40,6 @@ _DEFAULTS = {
     b"user-agent": b"mcp-client-guard",
 }
 
-_Connections = list[httpcore.AsyncHTTP11Connection]
-
 
 @define(eq=False, repr=False)
 class PooledRequest:
@@ -58,8 +47,8 @@ class PooledRequest:
 
     url: httpx.URL
     core: httpcore.Request
-    idle: _Connections
-    """To its origin; the one used last is the last."""
+    connections: Connections
+    """To its origin."""
 
 
 @define(eq=False, repr=False)
@@ -124,11 +113,11 @@ class PoolClient:
 
     headers: Mapping[str, str] = field(repr=False)
     _common: dict[bytes, bytes] = field(init=False, repr=False)
-    _idle: dict[str, _Connections] = field(factory=dict, init=False)
+    _connections: dict[str, Connections] = field(factory=dict, init=False)
     """By origin."""
     _cookies: httpx.Cookies = field(factory=httpx.Cookies, init=False, repr=False)
-    _known: tuple[httpx.URL, httpcore.URL, _Connections] | None = field(default=None, init=False)
-    """The last URL in both classes, and what is idle there."""
+    _known: tuple[httpx.URL, httpcore.URL, Connections] | None = field(default=None, init=False)
+    """The last URL in both classes, and the connections there."""
 
     def __attrs_post_init__(self) -> None:
         self._common = _DEFAULTS | {k.lower().encode("ascii"): v.encode() for k, v in self.headers.items()}
@@ -148,8 +137,8 @@ class PoolClient:
             core = httpcore.URL(
                 scheme=whole.raw_scheme, host=whole.raw_host, port=whole.port, target=whole.raw_path
             )
-            idle = self._idle.setdefault(str(core.origin), [])
-            known = self._known = (whole, core, idle)
+            connections = self._connections.setdefault(str(core.origin), Connections(core.origin))
+            known = self._known = (whole, core, connections)
         fields = {b"host": known[0].netloc, **self._common, **dict(headers)}
         if content is not None:
             fields[b"content-length"] = b"%d" % len(content)
@@ -170,8 +159,8 @@ class PoolClient:
 
     async def send(self, request: PooledRequest, **_: Any) -> PooledResponse:
         """The response as soon as its headers are here; its body is not read, and no redirect followed."""
-        connection = await _take(request)
-        over = partial(_give_back, connection, request.idle)
+        connection = await request.connections.take(request.core.extensions["timeout"]["connect"])
+        over = partial(request.connections.give_back, connection)
         try:
             core = await connection.handle_async_request(request.core)
             names = {name.lower() for name, _ in core.headers}
@@ -194,9 +183,7 @@ class PoolClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left = [connection for idle in self._idle.values() for connection in idle]
-        self._idle.clear()
-        await _close_all(left)
+        await close_all([one for each in self._connections.values() for one in each.give_up_idle()])
 
 
 def _both(own: bytes, jar: bytes) -> bytes:
@@ -207,57 +194,6 @@ def _both(own: bytes, jar: bytes) -> bytes:
 
 def _name(cookie: bytes) -> bytes:
     return cookie.partition(b"=")[0].strip()
-
-
-async def _take(request: PooledRequest) -> httpcore.AsyncHTTP11Connection:
-    """An idle connection, or a new one: nobody else has it until it is given back."""
-    while request.idle:
-        connection = request.idle.pop()
-        if not connection.has_expired():
-            return connection
-        await _close_all([connection])
-    return await _connect(request.core)
-
-
-async def _connect(request: httpcore.Request) -> httpcore.AsyncHTTP11Connection:
-    origin, timeout = request.url.origin, request.extensions["timeout"]["connect"]
-    host = origin.host.decode("ascii")
-    stream = await httpcore.AnyIOBackend().connect_tcp(host, origin.port, timeout)
-    keep_alive(stream)
-    if origin.scheme == b"https":
-        try:
-            stream = await stream.start_tls(tls(), host, timeout)
-        except BaseException:  # httpcore closes it only where that is no cancellation
-            with anyio.CancelScope(shield=True), suppress(Exception):
-                await stream.aclose()
-            raise
-    whole: Any = OnePiece(stream, httpcore.WriteError)
-    connection = httpcore.AsyncHTTP11Connection(origin, whole, IDLE_CONNECTION_SECONDS)
-    connection._state_lock = _NoLock()  # type: ignore[assignment]
-    return connection
-
-
-async def _give_back(connection: httpcore.AsyncHTTP11Connection, idle: _Connections) -> None:
-    """One that a whole response has come on, to a whole request, can have the next; any other is closed."""
-    stream: Any = connection._network_stream
-    left = [] if connection.is_available() and not stream.is_cut else [connection]
-    if not left:
-        idle.append(connection)
-    while idle and (len(idle) > _MOST_IDLE or idle[0].has_expired()):
-        left.append(idle.pop(0))
-    await _close_all(left)
-
-
-async def _close_all(connections: _Connections) -> None:
-    """Of those that nobody needs: what closing one raises is no request's, and keeps no other open."""
-    while connections:
-        connection = connections.pop()
-        try:
-            with anyio.CancelScope(shield=True), suppress(Exception):
-                await connection.aclose()
-        except BaseException:  # asyncio's own cancellation passes through shields
-            await _close_all(connections)
-            raise
 
 
 @define(eq=False)
@@ -287,34 +223,3 @@ class _Encoded(httpx.AsyncByteStream):
     def __aiter__(self) -> AsyncIterator[bytes]:
         chunks: AsyncIterator[bytes] = self.core.__aiter__()
         return chunks
-
-
-class _NoLock:
-    """For a connection that has one request at a time: httpcore's own lock takes a turn of the event loop."""
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-
-@cache
-def tls() -> ssl.SSLContext:
-    """One for all: reading the trusted certificates takes longer than connecting."""
-    context = httpx.create_ssl_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def keep_alive(stream: Any) -> None:
-    """The kernel finds a dead peer of a silent stream; where it can be told how soon, within two minutes.
-
-    Unless it does so already, at the pace that the caller has chosen.
-    """
-    with suppress(Exception):  # a stream that is no socket's
-        sock = stream.get_extra_info("socket")
-        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
-            return
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -11,7 +11,7 @@ from attrs import define
 
 from mcp_client_guard.core.classify import LOCKED
 
-from .pool import keep_alive
+from .connections import keep_alive
 
 _UNSENDABLE = re.compile(rb"[\0\n\r\v\f]|^[ \t]|[ \t]$")
 _STEPS_TO_CONNECT = ("connect_tcp", "connect_unix_socket", "setup_socks5_connection", "start_tls")

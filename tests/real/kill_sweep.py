@@ -103,10 +103,10 @@ def _warm_up() -> None:
     import anyio._backends._asyncio  # noqa: F401
 
     from mcp_client_guard._messages import sdk_codec
-    from mcp_client_guard.transports import pool
+    from mcp_client_guard.transports import connections
 
     sdk_codec()
-    pool.tls()
+    connections.tls()
 
 
 def sweep(

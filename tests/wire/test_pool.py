@@ -30,7 +30,7 @@ from mcp_client_guard.testing import (
     sse_head,
     tool_result,
 )
-from mcp_client_guard.transports import http, pool
+from mcp_client_guard.transports import connections, http, pool
 
 from .hosts import LIMIT, ON_ALL_LOOPS, STOPS_READING, Answer, plain_host, plainly
 
@@ -389,6 +389,31 @@ async def test_what_only_a_crowd_needed_is_closed_after_it() -> None:
             await server.until(lambda: server.open_connections <= 20)
 
 
+async def test_a_crowd_that_is_answered_at_once_shares_a_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To connect takes longer than such an answer. Who leaves the line holds up nobody behind."""
+    monkeypatch.setattr(connections, "_PATIENCE", LIMIT)
+    leaves = anyio.CancelScope()
+
+    async def answer(request: Request, reply: Reply) -> None:
+        if len(server.requests) == 1:
+            await server.until(lambda: len(server.requests) >= 10)
+            leaves.cancel()
+        await reply.status(202)
+
+    async def leaving() -> None:
+        with leaves:
+            await crowd(client, server.url, 1)
+
+    async with FakeServer(answer) as server, pool.PoolClient({}) as client:
+        with anyio.fail_after(LIMIT):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(10):
+                    tasks.start_soon(crowd, client, server.url, 1)
+                tasks.start_soon(leaving)
+                assert await crowd(client, server.url) == [202] * CROWD
+    assert server.connections == 10
+
+
 async def test_beside_a_crowd_one_connection_serves_one_request_after_the_other() -> None:
     waiting = anyio.Event()
 
@@ -414,7 +439,7 @@ async def test_a_crowd_that_is_refused_leaves_nothing_behind() -> None:
         server.refuse()
         for _ in range(2):
             assert await crowd(client, server.url) == [0] * CROWD
-        assert not any(client._idle.values())
+        assert not any(each._idle or each._in_use or each._waiting for each in client._connections.values())
         server.listen_again()
         with anyio.fail_after(LIMIT):
             assert await crowd(client, server.url) == [404] * CROWD
@@ -439,7 +464,7 @@ async def test_a_response_that_is_closed_again_does_not_touch_its_connection() -
     async with FakeServer(answer) as server, pool.PoolClient({}) as client:
         first = await answered(client, server.url)
         await first.response.aclose()
-        assert [len(idle) for idle in client._idle.values()] == [1]
+        assert [len(each._idle) for each in client._connections.values()] == [1]
         again.append(first)
         assert (await answered(client, server.url)).status == 202
         assert server.connections == 1
@@ -463,6 +488,6 @@ async def test_a_connection_that_cannot_be_closed_well_is_no_matter_of_a_request
         with anyio.fail_after(LIMIT):
             await crowd(client, server.url, 3)
             monkeypatch.setattr(httpcore.AsyncHTTP11Connection, "aclose", close_badly)
-            monkeypatch.setattr(pool, "_MOST_IDLE", 0)
+            monkeypatch.setattr(connections, "_MOST_IDLE", 0)
             assert (await answered(client, server.url)).status == 202
             await server.until(lambda: not server.open_connections)

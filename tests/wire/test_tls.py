@@ -22,7 +22,7 @@ from mcp_client_guard.testing import (
     json_response,
     tool_result,
 )
-from mcp_client_guard.transports import pool
+from mcp_client_guard.transports import connections
 
 from .hosts import LIMIT, STOPS_READING, plain_host
 
@@ -37,7 +37,7 @@ RECORD = 16_384
 
 @pytest.fixture
 def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "tls", lambda: ssl.create_default_context(cafile=str(PEM)))
+    monkeypatch.setattr(connections, "tls", lambda: ssl.create_default_context(cafile=str(PEM)))
 
 
 @asynccontextmanager
