@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from hashlib import blake2b
-from json import dumps, loads
+from json import JSONDecoder, JSONEncoder, dumps
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
@@ -344,6 +344,10 @@ def _as_wire_id(value: object) -> int | None:
     return None
 
 
+_read = JSONDecoder(parse_float=number_of).decode
+_in_one_form = JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 def arguments_digest(params: JSON, but: str | None = None) -> bytes:
     """128-bit BLAKE2b of tool and arguments, `but` for one of them, for finding repeats.
 
@@ -352,6 +356,5 @@ def arguments_digest(params: JSON, but: str | None = None) -> bytes:
     arguments = params.get("arguments") or {}
     if but is not None and isinstance(arguments, dict):
         arguments = {name: value for name, value in arguments.items() if name != but}
-    what = loads(dumps([params.get("name"), arguments]), parse_float=number_of)
-    text = dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = _in_one_form(_read(dumps([params.get("name"), arguments])))
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()

@@ -68,7 +68,7 @@ class Outcomes(ABC):
         self._put(call, delay)
 
     def _row_of(self, call: Call) -> CallSent:
-        call.digest = self._digest_of(call)
+        self._take_digest(call)
         return CallSent(
             call.incarnation,
             call.wire_id,
@@ -80,8 +80,9 @@ class Outcomes(ABC):
             call.named,
         )
 
-    def _digest_of(self, call: Call) -> bytes:
-        return arguments_digest(call.params, self._key_argument(call))
+    def _take_digest(self, call: Call) -> None:
+        """Once: neither its arguments nor the policy change."""
+        call.digest = call.digest or arguments_digest(call.params, self._key_argument(call))
 
     def _key_argument(self, call: Call) -> str | None:
         """Where our key goes in; not in the place of one of the host's, by which that knows the call."""

@@ -30,7 +30,7 @@ class Repeats(Outcomes):
     def _repeats_known(self, call: Call) -> bool:
         if call.method != "tools/call":
             return False
-        call.digest = self._digest_of(call)
+        self._take_digest(call)
         if call.is_new:
             return False
         consent = meta_of(call.params, CONSENT)
