@@ -32,7 +32,7 @@ from .position import Position
 from .report import Discontinuity, MaybeRedelivered
 from .session import Session
 from .state import StreamState, StreamStep
-from .stream import STANDALONE, Stream, StreamKind
+from .stream import STANDALONE, Exact, Stream, StreamKind
 from .tasks import RESULT
 from .trail import Index, Trail
 from .trial import Trial
@@ -249,7 +249,7 @@ class Registry:
         """Open by GET: from the resume point if there is one, else afresh."""
         if self._end_if_too_late(stream, delay):
             return
-        point = stream.trail.resume_point(exact=stream.exact)
+        point = stream.trail.resume_point(exact=stream.exact is not None)
         if point is None:
             self._new_connection(stream, delay)
             self._drop_cursor(stream)
@@ -257,7 +257,7 @@ class Registry:
             last_event_id, witness = point.last_event_id, point.witness
             self._new_connection(stream, delay, last_event_id)
             stream.trail.expect_after(last_event_id)
-            stream.connection.trial = Trial(stream.trail, last_event_id, witness, stream.after_silence)
+            stream.connection.trial = Trial(stream.trail, last_event_id, witness, stream.exact is Exact.SILENCE)
         self._order_get(stream)
 
     def _order_get(self, stream: Stream) -> None:
@@ -371,7 +371,7 @@ class Registry:
 
     def _drop_cursor(self, stream: Stream) -> None:
         stream.trail.begin_anew()
-        stream.no_longer_exact()
+        stream.exact = None
         self._drop_stored(stream)
 
     def _drop_stored(self, stream: Stream) -> None:

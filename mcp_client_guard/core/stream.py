@@ -31,6 +31,17 @@ class StreamKind(Enum):
     """The GET stream that is a legacy session: every message of the server's comes on it."""
 
 
+class Exact(Enum):
+    """Why the next resume sends the exact cursor, and no overlap."""
+
+    REFUSED = auto()
+    """The overlap was, in words or by a status."""
+    SILENCE = auto()
+    """It was met by silence: the witness did not come."""
+    END = auto()
+    """It drew a 200 that ended without an event."""
+
+
 @define(eq=False, repr=False)
 class Stream:
     """How a stream stands. `state` changes through `move` alone."""
@@ -51,11 +62,8 @@ class Stream:
     connection: Connection = field(factory=Connection)
     """The present one, which alone may speak for this stream."""
     retry_ms: int | None = None
-    exact: bool = False
-    """Overlap was refused, or met by silence: the next resume sends the exact cursor."""
-    after_silence: bool = False
-    after_end: bool = False
-    """The overlap was refused by a 200 that ended without an event."""
+    exact: Exact | None = None
+    """None: the next resume asks for the overlap."""
     unreadable: bool = False
     """What came on it instead of an answer could not be read, or was nothing."""
     in_vain: str = ""
@@ -136,6 +144,3 @@ class Stream:
         """Something new came."""
         self.connection.progressed = True
         self.budget.refill()
-
-    def no_longer_exact(self) -> None:
-        self.exact = self.after_silence = self.after_end = False

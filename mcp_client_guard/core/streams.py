@@ -15,7 +15,7 @@ from .ledger import Refusal
 from .messages import messages_of
 from .report import StandaloneUnavailable, Unreachable
 from .state import StreamState, StreamStep
-from .stream import Stream, StreamKind
+from .stream import Exact, Stream, StreamKind
 from .trial import SAYS_NOT_RESUMED, is_resume_gap
 
 _PACE_MS = 10
@@ -351,8 +351,8 @@ class Streams(Awaiting):
     def _resume_refused(self, stream: Stream, status: int) -> None:
         """Refused for good: once more with the exact cursor, which a server may still hold."""
         trial = stream.connection.trial
-        if not stream.exact and trial is not None and not trial.is_exact:
-            stream.exact = True
+        if stream.exact is None and trial is not None and not trial.is_exact:
+            stream.exact = Exact.REFUSED
             if status == 404:
                 self.calls.probe()
             self._reopen(stream, self._delay(stream))

@@ -11,7 +11,7 @@ from .model import JSON, Evidence, Grade
 from .placing import Placing
 from .report import Disconnected, RefreshSuggested, Resumed
 from .state import SessionState, StreamState, StreamStep
-from .stream import STANDALONE, Stream, StreamKind
+from .stream import STANDALONE, Exact, Stream, StreamKind
 from .trial import PROVEN, SAYS_NOT_RESUMED, SAYS_RESUMED, STARTED_OVER, WITNESS_MISSING, Judged, Trial, Weight
 
 _RECHECK_CAP = 60.0
@@ -56,7 +56,7 @@ class Trials(Placing):
         if stream.exact or trial is None or trial.is_exact or trial.held:
             self._break(stream, why)
         else:
-            stream.exact = True
+            stream.exact = Exact.REFUSED
             self._reopen(stream, self._delay(stream))
 
     def _weigh(self, stream: Stream, trial: Trial, event: EventReceived) -> None:
@@ -107,43 +107,52 @@ class Trials(Placing):
         if evidence.grade is Grade.BROKEN:
             self._break(stream, evidence.why, event, trial)
             return
-        connection = stream.connection
-        connection.trial = None
-        stream.doubtful = evidence.grade is Grade.UNVERIFIED  # first, for a call on it is troubled by that
-        stream.move(StreamStep.JUDGED)
-        if evidence == WITNESS_MISSING or evidence is PROVEN or stream.after_end:
-            # Who ended at once may have been about to go: unlike after a status, the overlap is asked for again.
-            stream.no_longer_exact()
-        self.out.append(CancelTimer(stream.timer(TimerKind.WITNESS)))
-        self.out.append(Report(Resumed(stream.name, evidence)))
+        self._go_on(stream, evidence)
         if evidence == WITNESS_MISSING:
             # The witness is the event that a server with our log cannot but send (S4).
             self._report_loss(stream, evidence.why, event)
         if evidence is PROVEN:
             self._proven(stream)
-        elif stream.kind is StreamKind.STANDALONE and not connection.on_socket:
+        elif stream.kind is StreamKind.STANDALONE and not stream.connection.on_socket:
             forget = self._forget_trail if evidence == WITNESS_MISSING else self._drop_cursor
             forget(stream)
-            self._refresh(connection.opened_at or 0.0)
+            self._refresh(stream.connection.opened_at or 0.0)
         elif evidence == WITNESS_MISSING and self.policy.on_unverified == "settle":
             self._settle_unverified(stream, trial.held or ([event] if event is not None else []))
             return
+        fitting = [*trial.held, event] if event is not None and judged.fits else trial.held
+        if self._place_held(stream, trial, fitting, proven=evidence is PROVEN):
+            self._arm_recheck(stream)
+
+    def _go_on(self, stream: Stream, evidence: Evidence) -> None:
+        """The stream goes on, for what this resume is worth."""
+        stream.connection.trial = None
+        stream.doubtful = evidence.grade is Grade.UNVERIFIED  # first, for a call on it is troubled by that
+        stream.move(StreamStep.JUDGED)
+        if evidence == WITNESS_MISSING or evidence is PROVEN or stream.exact is Exact.END:
+            # Who ended at once may have been about to go: unlike after a status, the overlap is asked for again.
+            stream.exact = None
+        self.out.append(CancelTimer(stream.timer(TimerKind.WITNESS)))
+        self.out.append(Report(Resumed(stream.name, evidence)))
+
+    def _place_held(self, stream: Stream, trial: Trial, fitting: list[EventReceived], *, proven: bool) -> bool:
+        """Place what the trial has held. Returns whether the stream goes on after it."""
         since, drained_before = stream.trail.newest_number, stream.position.drained_before
-        if drained_before is not None and evidence is PROVEN:
+        if drained_before is not None and proven:
             # It stands before the witness, so that an earlier process may have delivered it, however much it is.
             stream.position.drained_before = max(drained_before, since) + len(trial.held)
-        fitting = [*trial.held, event] if event is not None and judged.fits else trial.held
+        connection = stream.connection.number
         for held in fitting:
             # One that breaks the stream, or finishes it, is the last of its connection.
-            if self.current(stream.number, connection.number) is not stream:
-                return
+            if self.current(stream.number, connection) is not stream:
+                return False
             self._place(stream, held)
             self._see_end(stream, held)
-        if trial.held and trial.witness is not None and evidence is PROVEN:
+        if trial.held and trial.witness is not None and proven:
             stream.trail.came_before(trial.witness, since)
-        if drained_before is not None and evidence is PROVEN:
+        if drained_before is not None and proven:
             stream.position.drained_before = drained_before + stream.trail.newest_number - since
-        self._arm_recheck(stream)
+        return True
 
     def _proven(self, stream: Stream) -> None:
         stream.connection.witnessed = True
@@ -161,7 +170,7 @@ class Trials(Placing):
         if trial.held:
             self._end_held(stream, trial)
         elif trial.witness is not None:
-            stream.exact = stream.after_silence = True
+            stream.exact = Exact.SILENCE
             self._reopen(stream, Delay(0, stream.retry_ms))
         else:
             self._judge(stream, trial, Judged(trial.unproven, fits=False), None)
@@ -177,10 +186,10 @@ class Trials(Placing):
         if not clean:
             return False
         if trial.witness is not None:
-            trial.was_refused = stream.after_end = trial.is_silent
-            stream.exact, stream.after_silence = True, not trial.is_silent
+            trial.was_refused = trial.is_silent
+            stream.exact = Exact.END if trial.is_silent else Exact.SILENCE
             return False
-        if not (trial.after_silence or (stream.after_end and trial.is_silent)):
+        if not (trial.after_silence or (stream.exact is Exact.END and trial.is_silent)):
             return False
         self._judge(stream, trial, Judged(WITNESS_MISSING, fits=False), None)
         return self._streams.get(stream.number) is not stream
