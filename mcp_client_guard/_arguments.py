@@ -136,7 +136,10 @@ def _is_header(name: Any, value: Any) -> bool:
 
 
 _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "url": (http.is_endpoint, "a text that begins with http:// or https:// and names a host"),
+    "url": (
+        http.is_endpoint,
+        "a text that begins with http:// or https:// and names a host, or is relative to http_client's base_url",
+    ),
     "store": (
         _or_none(lambda value: _has(value, "claim", "calls", "sessions")),
         "a store, such as SQLiteStore('agent.db'), or None",

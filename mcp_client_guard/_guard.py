@@ -35,7 +35,8 @@ class Guard:
     a time. A connection that was not left before its loop ended counts as one of a process that died.
 
     Args:
-        url: The MCP endpoint.
+        url: The MCP endpoint: a text, or a URL object of httpx, httpx2 or pydantic. It may be relative to the
+            `base_url` of your `http_client`.
         store: Where the ledger and the cursors are kept. Default: a `MemoryStore`, gone with the process.
         key: Names this user's connection to this server in the store; one live Guard per key. Calls, names and
             doubts belong to the key and the `principal`, and stay if the server moves to another URL. Default:
@@ -75,7 +76,7 @@ class Guard:
 
     def __init__(
         self,
-        url: str,
+        url: str | http.Url,
         *,
         store: Store | None = None,
         key: str | None = None,
@@ -89,8 +90,9 @@ class Guard:
         websocket: bool | str = False,
         terminate_on_close: bool | None = None,
     ) -> None:
+        whole: str = http.whole_url(url, http_client)
         refuse_wrong(
-            url=url,
+            url=whole,
             store=store,
             key=key,
             principal=principal,
@@ -102,14 +104,14 @@ class Guard:
             websocket=websocket,
             terminate_on_close=terminate_on_close,
         )
-        refuse_unfit(url, generation, headers, http_client)
-        self.url = url
-        self.key = http.key_of(url) if key is None else key
+        refuse_unfit(whole, generation, headers, http_client)
+        self.url = whole
+        self.key = http.key_of(whole) if key is None else key
         self.principal = principal
         self.policy = GuardPolicy() if policy is None else policy
         self.store: Store = MemoryStore() if store is None else store
         self.generation = generation
-        self._upgrade_url = upgrade_url(url, websocket) if websocket else None
+        self._upgrade_url = upgrade_url(whole, websocket) if websocket else None
         self._headers = dict(headers or {})
         self._client = http_client
         self._reconcile = reconcile

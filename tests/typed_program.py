@@ -83,7 +83,8 @@ def made(durable: bool, on_event: EventCallback, reconcile: ReconcileHook) -> Gu
 
 GuardPolicy(honours_call_key="order_*")  # type: ignore[arg-type]
 plain = made(False, tell, ask_the_server)
-careful = Guard(URL, http_client=httpx.AsyncClient(), on_event=tell_later, headers={"a": "b"})
+Guard(17)  # type: ignore[arg-type]
+careful = Guard(httpx.URL(URL), http_client=httpx.AsyncClient(), on_event=tell_later, headers={"a": "b"})
 
 
 async def call(guard: Guard) -> list[StoredCall]:

@@ -46,6 +46,16 @@ class HttpClient(Protocol):
     async def send(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
+class Url(Protocol):
+    """The part of a URL object that tells it: those of httpx, httpx2 and pydantic have it."""
+
+    @property
+    def scheme(self) -> str: ...
+
+    @property
+    def host(self) -> str | None: ...
+
+
 def default_client(url: str, headers: Mapping[str, str]) -> PoolClient | httpx.AsyncClient:
     """Our own client: no limit on connections, no timeout but for connecting; it traces.
 
@@ -92,6 +102,23 @@ def origin_of(url: Any) -> str:
     parsed = httpx.URL(str(url))
     port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme, 0)
     return f"{parsed.scheme}://{parsed.host}:{port}"
+
+
+def whole_url(url: Any, client: Any) -> Any:
+    """As a text, and with the `base_url` of a caller's client before it where it is relative, as httpx has it.
+    What is no URL stays as it is."""
+    text, base = str(url) if _is_url(url) else url, getattr(client, "base_url", None)
+    try:
+        parsed, before = httpx.URL(text), httpx.URL(str(base) if _is_url(base) else "")
+    except (TypeError, ValueError, httpx.InvalidURL):
+        return text
+    if parsed.scheme or parsed.host or not before.host:
+        return text
+    return str(before.copy_with(raw_path=before.raw_path + parsed.raw_path.lstrip(b"/")))
+
+
+def _is_url(value: Any) -> bool:
+    return isinstance(getattr(value, "scheme", None), str) and hasattr(value, "host")
 
 
 def is_endpoint(url: Any) -> bool:

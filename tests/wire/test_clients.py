@@ -558,6 +558,20 @@ async def test_the_adapter_yields_what_the_installed_sdk_yields() -> None:
                         assert mine[2]() == "session-A"
 
 
+@pytest.mark.parametrize("is_relative", [True, False])
+@pytest.mark.parametrize("kind", [str, httpx.URL])
+async def test_the_adapter_takes_the_urls_that_the_installed_sdk_takes(kind: Any, is_relative: bool) -> None:
+    with anyio.fail_after(LIMIT):
+        async with FakeServer(ScriptedMcp()) as server:
+            base, _, path = server.url.rpartition("/")
+            async with httpx.AsyncClient(base_url=base if is_relative else "http://elsewhere") as client:
+                url = kind(f"/{path}" if is_relative else server.url)
+                async with ours.streamable_http_client(url, http_client=client) as streams:
+                    async with ClientSession(streams[0], streams[1]) as session:
+                        await session.initialize()
+                        assert (await session.call_tool("charge", {})).content[0].text == "charge"
+
+
 @pytest.mark.parametrize("terminate", [True, False])
 async def test_the_adapter_ends_the_session_as_it_is_told(terminate: bool) -> None:
     with anyio.fail_after(LIMIT):

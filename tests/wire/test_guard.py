@@ -752,7 +752,9 @@ async def test_the_state_follows_the_newest_connection() -> None:
         {"url": "http://[::1"},
         {"url": " http://x/mcp"},
         {"url": None},
-        {"url": httpx.URL("http://x/mcp")},
+        {"url": "/mcp"},
+        {"url": httpx.URL("/mcp")},
+        {"url": httpx.URL("ftp://x")},
         {"generation": "legacy"},
         {"headers": {"a": "b"}, "http_client": httpx.AsyncClient()},
         {"headers": {"authorization": "Bearer x\n"}},
@@ -793,6 +795,43 @@ def test_what_can_be_meant_is_taken() -> None:
         "HTTPS://[::1]:443/mcp?a=b", headers=headers, principal="", terminate_on_close=False, websocket=""
     )
     assert guard.state == "closed"
+
+
+class OtherUrl:
+    """As pydantic's: not httpx's, and no text."""
+
+    scheme, host = "http", "x"
+
+    def __str__(self) -> str:
+        return "http://u:p@x/mcp?a=b"
+
+
+@pytest.mark.parametrize("url", [httpx.URL("http://u:p@x/mcp?a=b"), OtherUrl()])
+def test_a_url_object_is_taken_for_its_text(url: Any) -> None:
+    guard, plain = Guard(url), Guard("http://u:p@x/mcp?a=b")
+    assert (guard.url, guard.key) == (plain.url, plain.key)
+
+
+@pytest.mark.parametrize(
+    ("base", "url", "whole"),
+    [
+        ("http://x", "/mcp", "http://x/mcp"),
+        ("http://x/v1", "mcp?a=b", "http://x/v1/mcp?a=b"),
+        ("http://x/v1/", "/mcp", "http://x/v1/mcp"),
+        ("http://x/v1", httpx.URL("/mcp"), "http://x/v1/mcp"),
+        ("http://x/mcp", "", "http://x/mcp/"),
+        ("http://x/v1", "http://y/mcp", "http://y/mcp"),
+    ],
+)
+def test_a_relative_url_is_taken_as_the_caller_s_client_takes_it(base: str, url: Any, whole: str) -> None:
+    client = httpx.AsyncClient(base_url=base)
+    assert Guard(url, http_client=client).url == whole == str(client.build_request("POST", url).url)
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://[::1", None])
+def test_a_base_url_helps_no_url_that_is_wrong(url: Any) -> None:
+    with pytest.raises(ValueError, match=r"^url must be "):
+        Guard(url, http_client=httpx.AsyncClient(base_url="http://x"))
 
 
 def test_what_a_guard_is_given_has_types_that_others_can_read() -> None:

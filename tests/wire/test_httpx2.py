@@ -51,6 +51,13 @@ async def test_calls_resumes_and_the_standalone_stream_work(playing: Playing) ->
     assert server.sent("DELETE")
 
 
+def test_its_url_is_taken_and_its_base_url_goes_before_a_relative_one() -> None:
+    client = httpx2.AsyncClient(base_url="http://x/v1")
+    assert Guard(httpx2.URL("http://x/mcp")).url == "http://x/mcp"
+    for url in ("/mcp", httpx2.URL("/mcp")):
+        assert Guard(url, http_client=client).url == str(client.build_request("POST", url).url)
+
+
 class UntoldElsewhere(httpx2.AsyncHTTPTransport):
     """Tells nothing of what it sends, and tries another server, which is down."""
 
