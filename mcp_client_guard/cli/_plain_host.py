@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import define, field
 
 from mcp_client_guard._messages import Codec
+from mcp_client_guard.core.classify import HEADER_MISMATCH, code_of
 from mcp_client_guard.core.model import JSON
+from mcp_client_guard.core.modern import encoded, param_headers
+from mcp_client_guard.core.restoring import tools_of
 
 _SESSIONS = "2025-11-25"
 _STATELESS = "2026-07-28"
 _NAME = {"name": "mcp-guard", "version": "0"}
 _METHOD_NOT_FOUND = -32601
+_MOST_PAGES = 100
+"""Of a list: there are servers whose last page names the first."""
 
 
 class Refused(Exception):
@@ -57,14 +61,34 @@ class PlainHost:
     async def call(self, tool: str, arguments: JSON) -> JSON:
         """The JSON-RPC answer to one `tools/call`."""
         params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}
-        return await self._request("tools/call", params)
+        answer = await self._request("tools/call", params)
+        if not self.stateless or code_of(answer) != HEADER_MISMATCH:
+            return answer
+        # It has not run; and which arguments are to be repeated in headers, the tool itself says.
+        wanted = param_headers(await self._listed(tool), arguments)
+        return await self._request("tools/call", params, wanted) if wanted else answer
 
-    async def _request(self, method: str, params: JSON) -> JSON:
+    async def _listed(self, tool: str) -> JSON | None:
+        """What the server says of this tool; None where it says nothing."""
+        page: JSON = {}
+        for _ in range(_MOST_PAGES):
+            result = (await self._request("tools/list", page)).get("result")
+            if not isinstance(result, dict):
+                break
+            if (found := tools_of(result).get(tool)) is not None:
+                return found
+            if not result.get("nextCursor"):
+                break
+            page = {"cursor": result["nextCursor"]}
+        return None
+
+    async def _request(self, method: str, params: JSON, more: Mapping[str, str] | None = None) -> JSON:
+        """`more`: headers, beside those that every request has."""
         self._last_id += 1
         headers: Mapping[str, str] = {}
         if self.stateless:
             params = {**params, "_meta": {**params.get("_meta", {}), **_STATELESS_META}}
-            headers = _stateless_headers(method, params)
+            headers = {**_stateless_headers(method, params), **(more or {})}
         await self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}, headers)
         return await self._answer()
 
@@ -102,11 +126,5 @@ def _stateless_headers(method: str, params: JSON) -> dict[str, str]:
     """What 2026-07-28 wants on every request (streamable HTTP, Standard Headers)."""
     headers = {"mcp-protocol-version": _STATELESS, "mcp-method": method}
     if method == "tools/call":
-        headers["mcp-name"] = _header_value(params["name"])
+        headers["mcp-name"] = encoded(params["name"])
     return headers
-
-
-def _header_value(text: str) -> str:
-    if text and all("!" <= c <= "~" for c in text) and not text.startswith("=?"):
-        return text
-    return f"=?base64?{b64encode(text.encode()).decode()}?="

@@ -6,8 +6,9 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -28,6 +29,7 @@ from mcp_client_guard._connection import Connection
 from mcp_client_guard.cli import main
 from mcp_client_guard.cli._call import Progress, _show_event, _why_no_session
 from mcp_client_guard.cli._plain_host import PlainHost
+from mcp_client_guard.core.model import JSON
 from mcp_client_guard.testing import (
     FakeServer,
     Handler,
@@ -581,6 +583,66 @@ async def test_generation_host_finds_a_server_without_sessions(mcp_guard: Comman
     assert call.header("mcp-method") == "tools/call"
     assert call.header("mcp-name") == "=?base64?YcOxYWRpcg==?="
     assert call.json["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+
+
+class WithHeaders(Stateless):
+    """Wants an argument repeated in a header, as its tool says, on its second page."""
+
+    pages: Mapping[str | None, JSON] = MappingProxyType(
+        {
+            None: {"tools": [{"name": "other"}], "nextCursor": "2"},
+            "2": {"tools": [{"name": "add", "inputSchema": {"properties": {"a": {"x-mcp-header": "Region"}}}}]},
+        }
+    )
+
+    async def other(self, request: Request, reply: Reply) -> None:
+        if request.rpc_method != "tools/list":
+            await super().other(request, reply)
+            return
+        page = self.pages.get(request.json["params"].get("cursor"))
+        if page is None:
+            await reply.status(400, json.dumps(error(request.rpc_id, -32602, "no such page")).encode())
+        else:
+            await reply.json(result(request.rpc_id, {**page, "resultType": "complete"}))
+
+    async def call(self, request: Request, reply: Reply) -> None:
+        if request.header("mcp-param-region") == "eu west":
+            await super().call(request, reply)
+        else:
+            await reply.status(400, json.dumps(error(request.rpc_id, -32020, "header mismatch")).encode())
+
+
+def methods_of(server: FakeServer) -> list[str | None]:
+    return [r.rpc_method for r in server.requests]
+
+
+async def test_an_argument_that_a_tool_wants_in_a_header_is_sent_there_too(mcp_guard: Command) -> None:
+    async with FakeServer(WithHeaders()) as server:
+        ran = await mcp_guard("call", server.url, "add", '{"a": "eu west"}', "--generation", "host")
+    assert ran.code == 0, ran.err
+    assert methods_of(server) == ["server/discover", "tools/call", "tools/list", "tools/list", "tools/call"]
+    assert server.requests[-1].json["params"]["arguments"] == {"a": "eu west"}
+
+
+@pytest.mark.parametrize(
+    ("pages", "listed"),
+    [
+        ({}, 1),
+        ({None: {"tools": [{"name": "add", "inputSchema": {}}]}}, 1),
+        ({None: {"tools": []}}, 1),
+        ({None: {"nextCursor": "1"}, "1": {"tools": None, "nextCursor": "1"}}, 100),
+    ],
+)
+async def test_where_the_server_does_not_say_so_its_refusal_is_the_answer(
+    mcp_guard: Command, pages: dict[str | None, JSON], listed: int
+) -> None:
+    mcp = WithHeaders()
+    mcp.pages = pages
+    async with FakeServer(mcp) as server:
+        ran = await mcp_guard("call", server.url, "add", '{"a": "eu west"}', "--generation", "host")
+    assert ran.code == 1
+    assert "error -32020: header mismatch" in ran.err
+    assert methods_of(server) == ["server/discover", "tools/call", *["tools/list"] * listed]
 
 
 async def test_generation_host_falls_back_to_sessions(mcp_guard: Command) -> None:
