@@ -145,7 +145,12 @@ class Notes(Closing):
         if not (again and self._posts_note_again(stream)):
             self._note_given_up(stream, why)
         elif may_try:
-            self.out.append(Report(Unreachable(stream.name, why, stream.budget.attempts)))
+            self._report_unreachable(stream, why)
+
+    def _report_unreachable(self, stream: Stream, why: str) -> None:
+        attempt = stream.budget.attempts
+        if self._is_news(stream, attempt):
+            self.out.append(Report(Unreachable(stream.name, why, attempt)))
 
     def _posts_note_again(self, stream: Stream, at_least: float = 0.0) -> bool:
         stream.budget.attempts += 1

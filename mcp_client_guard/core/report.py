@@ -52,13 +52,14 @@ class Disconnected:
     """Seconds that the server has us wait before the stream may be opened again: its `retry:` or `Retry-After`."""
     attempt: int = 0
     """How often in a row it could not be opened again, by a connection or for a 5xx; 0: it was cut, or is put off.
-    The first one is logged as a warning."""
+    The first one is logged as a warning. Where others wait for the server, too, the first to fail tells it."""
 
 
 @frozen
 class Unreachable:
     """Nothing of a request or notification could be sent, for want of a connection (legacy HTTP+SSE: of a stream
-    that says where to post). It is tried again, `max_attempts` times."""
+    that says where to post). It is tried again, `max_attempts` times. Where many wait for the same, the first to
+    fail so often says so for all of them, until the server is heard again."""
 
     stream: str
     why: str

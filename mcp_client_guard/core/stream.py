@@ -111,6 +111,11 @@ class Stream:
         return self.kind is StreamKind.CALL and not self.connection.may_have_sent
 
     @property
+    def is_tried_again(self) -> bool:
+        """A request's, whose last attempt to be sent or resumed has failed."""
+        return self.kind is StreamKind.CALL and self.state is StreamState.LOST and self.budget.attempts > 0
+
+    @property
     def named_session(self) -> bool:
         """Whether its request named the session it was sent under; a legacy one is named by the URL."""
         return "mcp-session-id" in self.headers or self.legacy

@@ -13,7 +13,7 @@ from .classify import is_of_gateway, is_suspect_answer, may_pass
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
 from .ledger import Refusal
 from .messages import messages_of
-from .report import StandaloneUnavailable, Unreachable
+from .report import StandaloneUnavailable
 from .state import StreamState, StreamStep
 from .stream import Exact, Stream, StreamKind
 from .trial import SAYS_NOT_RESUMED, is_resume_gap
@@ -46,7 +46,7 @@ class Streams(Awaiting):
         may_rule_first = stream.is_post and not stream.legacy
         if not may_rule_first and self._disown(stream, told.session_id):
             return
-        connection = stream.connection
+        connection, self._away = stream.connection, 0
         connection.opened(told.at)
         if connection.last_look is not None:
             if not told.is_events:
@@ -106,6 +106,8 @@ class Streams(Awaiting):
         if not is_ruled_first and self._disown(stream, told.session_id):
             return
         stream.connection.answered = True
+        if told.status < 500:  # else a proxy may say that the server is away
+            self._away = 0
         if stream.connection.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
@@ -318,7 +320,7 @@ class Streams(Awaiting):
                 self.calls.not_executed(call, "server", f"HTTP {told.refused}, then {told.why}", told.refused)
             self._finish(stream)
         else:
-            self.out.append(Report(Unreachable(stream.name, told.why, stream.budget.attempts)))
+            self._report_unreachable(stream, told.why)
             stream.move(StreamStep.CUT)
             self._post_again(stream, self._delay(stream))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import define
+from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
 from .inputs import Answered, EventReceived
@@ -22,6 +22,9 @@ _LISTS = ("tools", "prompts", "resources")
 @define(eq=False, repr=False)
 class Trials(Placing):
     """Judges resumes (DESIGN §4)."""
+
+    _away: int = field(default=0, init=False)
+    """Attempts in a row to reach the server that were told to have failed, since it was last heard."""
 
     def _begin_trial(self, stream: Stream, told: Answered) -> None:
         trial = stream.connection.trial
@@ -217,8 +220,21 @@ class Trials(Placing):
         self._get(stream, delay)
 
     def _report_cut(self, stream: Stream, why: str, delay: Delay, attempt: int = 0) -> None:
+        """`attempt`: which one has failed to open it again; 0: it was open."""
+        fails_to_resume = attempt > 0 and stream.call is not None and stream.connection.resumed
+        if fails_to_resume and not (delay.is_long or self._is_news(stream, attempt)):
+            return
         undrained, is_resumable = stream.position.undrained, stream.trail.cursor is not None
         self.out.append(Report(Disconnected(stream.name, why, undrained, is_resumable, delay.floor, attempt)))
+
+    def _is_news(self, stream: Stream, attempt: int) -> bool:
+        """Whether nobody was told yet that the server has been away for so many attempts. Of hundreds of requests
+        that wait for it the first to fail says so for all."""
+        others = (other for other in self._streams.values() if other is not stream)
+        is_known = attempt <= self._away and any(other.is_tried_again for other in others)
+        if not is_known:
+            self._away = attempt
+        return not is_known
 
     def _arm_recheck(self, stream: Stream) -> None:
         """Servers lose what falls between replay and live tail: look again if nothing comes."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import (
+    Action,
     CancelTimer,
     Get,
     Hangup,
@@ -842,6 +843,49 @@ def test_why_nothing_could_be_sent_is_told_each_time_before_it_is_tried_again() 
         told = [reports(peer.not_written(), Unreachable) for _ in range(3)]
         number = str(peer.stream)
         assert told == [[Unreachable(number, "ConnectError", 1)], [Unreachable(number, "ConnectError", 2)], []]
+
+
+def unreachable(actions: list[Action]) -> list[tuple[str, int]]:
+    return [(told.stream, told.attempt) for told in reports(actions, Unreachable)]
+
+
+def test_of_many_that_wait_for_a_server_that_is_away_the_first_to_fail_says_so_for_all() -> None:
+    driver = Driver(GuardPolicy(max_attempts=2)).opened()
+    calls = [driver.call(n=n) for n in range(9)]
+    first, last = str(calls[0].stream), str(calls[-1].stream)
+    told = [unreachable([a for call in order for a in call.not_written()]) for order in (calls, calls[::-1])]
+    assert told == [[(first, 1)], [(last, 2)]]
+    ends = [outcomes(call.not_written()) for call in calls]
+    assert ends == [[Outcome.NOT_EXECUTED]] * 9, "each is told what became of it"
+
+
+def test_what_fails_otherwise_is_told_by_the_next_attempt(driver: Driver) -> None:
+    for call in (driver.call(n=1), driver.call(n=2)):
+        call.not_written()
+    (told,) = reports(call.cut("TLS", written=False), Unreachable)
+    assert (told.why, told.attempt) == ("TLS", 2)
+
+
+@pytest.mark.parametrize("heard", ["answered", "refused"])
+def test_a_server_that_was_heard_since_is_away_anew(driver: Driver, heard: str) -> None:
+    waiting, other = driver.call(n=1), driver.call(n=2)
+    waiting.not_written(), waiting.not_written()
+    other.accept() if heard == "answered" else other.refuse(400)
+    later = driver.call(n=3)
+    assert unreachable(later.not_written()) == [(str(later.stream), 1)]
+
+
+def test_it_is_told_anew_where_nobody_has_tried_meanwhile() -> None:
+    driver = Driver(GuardPolicy(max_attempts=1)).opened()
+    for n in range(2):
+        call = driver.call(n=n)
+        assert unreachable(call.not_written()) == [(str(call.stream), 1)]
+        call.not_written()
+
+
+def test_a_notification_says_nothing_beside_calls_that_have_said_so(driver: Driver) -> None:
+    driver.call().not_written()
+    assert not unreachable(driver.peer(of(driver.notify("notifications/x"), Post)[0].stream).not_written())
 
 
 def test_what_was_written_or_waits_for_what_the_server_says_is_not_called_unreachable(driver: Driver) -> None:

@@ -1428,6 +1428,31 @@ def test_that_a_stream_cannot_be_opened_again_is_told_by_attempt(driver: Driver)
     assert attempts_told(call.cut("ReadError")) == [("ReadError", 0)], "it was open"
 
 
+def test_of_many_that_cannot_be_opened_again_the_first_to_fail_says_so_for_all(driver: Driver) -> None:
+    calls = [driver.call(n=n).stream_up(f"{n}p", f"{n}q") for n in range(3)]
+    assert [attempts_told(call.cut("ReadError")) for call in calls] == [[("ReadError", 0)]] * 3
+    assert [attempts_told(call.cut("ConnectError")) for call in calls] == [[("ConnectError", 1)], [], []]
+    assert [attempts_told(call.refuse(502)) for call in calls] == [[("HTTP 502", 2)], [], []]
+    assert attempts_told(calls[1].refuse(502)) == [("HTTP 502", 3)]
+    calls[0].accept()
+    assert attempts_told(calls[2].cut("ConnectError")) == [("ConnectError", 3)], "it was heard"
+
+
+def test_that_one_of_them_was_open_and_is_cut_is_told_all_the_same(driver: Driver) -> None:
+    one, other = (driver.call(n=n).stream_up(f"{n}p", f"{n}q") for n in range(2))
+    one.cut(), one.cut("ConnectError")
+    other.not_written()
+    assert reports(driver.log, Disconnected)[-1].stream == str(other.stream)
+
+
+def test_and_so_is_a_long_wait_of_the_server_s_choice(driver: Driver) -> None:
+    calls = [driver.call(n=n).stream_up(f"{n}p", f"{n}q") for n in range(2)]
+    for call in calls:
+        call.cut()
+    told = [reports(call.refuse(503, retry_after=3600.0), Disconnected) for call in calls]
+    assert [[one.wait for one in each] for each in told] == [[3600.0], [3600.0]]
+
+
 def test_a_refusal_of_the_moment_is_no_server_that_is_away(driver: Driver) -> None:
     call = driver.call().stream_up("1", "2")
     call.cut()
