@@ -58,18 +58,13 @@ class Beside(Carrying):
             self._await_answer(stream, why, self.policy.settle_after)
 
     def await_answer(self, call: Call, why: str) -> bool:
-        """The POST of this request is over, and was not its answer: that may come on the carrier. Returns whether
-        there is one."""
         if not self.has_endpoint:
-            return False
+            return super().await_answer(call, why)
         stream = self._new_stream(call.wire_id, StreamKind.CALL, call.method)
         self._new_connection(stream, NO_DELAY)
         stream.call, stream.connection.carrier = call, self._carrier
         stream.connection.begun = stream.connection.accepted = True
-        # A harmless one may be sent again, which is worth less than a minute.
-        policy = self.policy
-        seconds = policy.settle_after if call.may_have_side_effects else policy.witness_timeout
-        self._await_answer(stream, why, seconds)
+        self._await_answer(stream, why, self._patience_with(call))
         return True
 
     def _await_answer(self, stream: Stream, why: str, seconds: float) -> None:

@@ -153,9 +153,10 @@ class Detecting(Restoring):
             self.not_executed(call, "server" if refusal else "wire", reason, refusal.status if refusal else None)
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
-        """Beside a carrier the status and the answer travel apart: a proxy's 503 is not the end of a call."""
-        if call.legacy and not (ran is Ran.ANSWERED and refusal.names(call)):
-            may_have_run = call.is_unsafe_call and is_of_moment(refusal.status)
+        """Where the status and the answer travel apart, a proxy's 503 is not the end of a call."""
+        apart = call.legacy or self.streams.is_answered_elsewhere(call)
+        if apart and not (ran is Ran.ANSWERED and refusal.names(call)):
+            may_have_run = call.legacy and call.is_unsafe_call and is_of_moment(refusal.status)
             ran = Ran.MAYBE if may_have_run else self._as_taken(call, ran, refusal)
             may_follow = ran is Ran.MAYBE or (ran is Ran.ANSWERED and not is_unread(refusal.status))
             stands = may_wait and not self.is_over(call)

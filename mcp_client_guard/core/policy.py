@@ -177,8 +177,9 @@ class GuardPolicy:
     """How long a resumed stream has to prove itself, and what is overdue has to follow, such as an answer in the
     place of one that could not be read."""
     settle_after: float = field(default=60.0, validator=_seconds)
-    """Give a call up after this long of resumes that each ended without anything new (five or more in a row). On
-    legacy HTTP+SSE: so long a call waits for its answer after its POST was lost, or drew what a proxy may say."""
+    """Give a call up after this long of resumes that each ended without anything new (five or more in a row).
+    Where answers come on another stream than their POST's (legacy HTTP+SSE, and servers that were seen to do so):
+    so long a call waits for its answer after its POST was lost, or drew what a proxy may say."""
     recheck: float = field(default=15.0, validator=_seconds)
     """Resume once more if a resumed stream stays without a message this long; doubles up to a minute."""
     max_idle: float = field(default=90.0, validator=_seconds)

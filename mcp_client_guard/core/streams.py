@@ -293,6 +293,8 @@ class Streams(Awaiting):
             self._give_up(stream, "its answer could not be read")
         elif self.calls.is_over(call):
             self._give_up(stream, f"its connection was lost, and its session is gone ({why})")
+        elif cursor is None and stream.is_post and self.is_answered_elsewhere(call):
+            self._wait_elsewhere(stream, why)
         elif cursor is None:
             self._give_up(stream, f"its connection was lost and cannot be resumed ({why})")
         elif stream.budget.is_spent(self.policy.max_attempts):

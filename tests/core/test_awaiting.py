@@ -11,7 +11,7 @@ from mcp_client_guard.core.answers import CallInDoubt
 from mcp_client_guard.core.inputs import UNREADABLE, ReconnectRequested
 from mcp_client_guard.core.model import JSON, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
-from mcp_client_guard.core.report import Reinitialized, SessionLost
+from mcp_client_guard.core.report import CallSettled, Disconnected, Reinitialized, RepeatJoined, SessionLost
 from tests.core.driver import RESULT, Driver, Peer, delivered, in_doubt, note, of, outcomes, reports
 
 LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}
@@ -320,3 +320,162 @@ def test_what_the_hook_asks_waits_as_well() -> None:
     asked = driver.hook_asks("tools/call", {"name": "status"})
     assert not of(says(asked), Post)
     assert outcomes(driver.standalone.event(None, asked.result())) == [Outcome.COMPLETED]
+
+
+# The POST comes to nothing: its proxy has lost patience, and the tool runs on.
+
+
+def known(driver: Driver) -> Driver:
+    """The session's standalone stream has brought an answer."""
+    driver.listed(LOOK)
+    seen = driver.call("look")
+    driver.standalone.event(None, seen.result())
+    says(seen)
+    return driver
+
+
+NOTHING = ["cut", "504", "502", "408", "500"]
+
+
+def comes_to_nothing(call: Peer, how: str) -> list[Action]:
+    """The session lives all the same."""
+    driver = call.driver
+    actions = call.cut() if how == "cut" else call.refuse(int(how))
+    if driver.is_waited_for("ping"):
+        actions = actions + driver.sent("ping").answer({})
+    return actions
+
+
+@pytest.mark.parametrize("how", NOTHING)
+def test_where_others_were_answered_there_a_post_that_comes_to_nothing_is_not_the_end(
+    driver: Driver, stream: Peer, how: str
+) -> None:
+    call = known(driver).call()
+    actions = comes_to_nothing(call, how)
+    assert not outcomes(actions)
+    assert [told.stream for told in reports(actions, Disconnected)] == [str(call.stream)]
+    actions = stream.event(None, call.result())
+    assert outcomes(actions) == [Outcome.COMPLETED]
+    assert [m["id"] for m in delivered(actions)] == [call.host_id]
+    assert driver.elapse(TimerKind.ANSWER, call.stream) == []
+    assert set(driver.machine._streams._streams) == {0}
+
+
+@pytest.mark.parametrize("how", NOTHING)
+def test_it_is_in_doubt_when_none_has_come_for_settle_after(driver: Driver, stream: Peer, how: str) -> None:
+    call = known(driver).call()
+    began = driver.now
+    comes_to_nothing(call, how)
+    (settled,) = reports(driver.elapse(TimerKind.ANSWER, call.stream), CallSettled)
+    assert driver.now - began == driver.policy.settle_after
+    assert settled.outcome is Outcome.IN_DOUBT
+    assert ("connection was lost" if how == "cut" else f"HTTP {how}") in settled.reason
+    assert outcomes(stream.event(None, call.result())) == [Outcome.RECOVERED]
+
+
+@pytest.mark.parametrize("how", ["cut", "504"])
+def test_a_harmless_one_is_sent_again_after_witness_timeout(driver: Driver, how: str) -> None:
+    call = known(driver).call("look")
+    began = driver.now
+    comes_to_nothing(call, how)
+    actions = driver.elapse(TimerKind.ANSWER, call.stream)
+    assert driver.now - began == driver.policy.witness_timeout
+    assert methods(actions) == ["tools/call"]
+
+
+@pytest.mark.parametrize("how", NOTHING)
+def test_where_no_answer_was_seen_there_it_is_told_at_once(driver: Driver, how: str) -> None:
+    """Most servers never answer there."""
+    driver.call().answer()
+    assert in_doubt(comes_to_nothing(driver.call(), how))
+
+
+def test_an_answer_that_was_replayed_there_shows_no_such_habit(driver: Driver, stream: Peer) -> None:
+    """The TypeScript SDK replays what is of other streams."""
+    stream.event("s1", note("a"))
+    stream.event("s2", note("b"))
+    call = driver.call()
+    stream.cut(after=4)
+    stream.accept()
+    stream.event("s2", note("b"))
+    assert outcomes(stream.event("s3", call.result())) == [Outcome.COMPLETED]
+    assert in_doubt(comes_to_nothing(driver.call(), "504"))
+
+
+def test_nor_does_that_of_a_lost_session(driver: Driver) -> None:
+    known(driver).call().refuse(404)
+    driver.reinitialized()
+    driver.standalone.accept()
+    assert in_doubt(comes_to_nothing(driver.call(), "504"))
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_what_is_said_before_a_request_is_read_is_its_answer(driver: Driver, status: int) -> None:
+    assert outcomes(comes_to_nothing(known(driver).call(), str(status)))
+
+
+def test_an_error_under_its_own_id_is_its_answer(driver: Driver) -> None:
+    call = known(driver).call()
+    actions = call.refuse(500, call.error(-32603))
+    actions += driver.sent("ping").answer({})
+    assert outcomes(actions) == [Outcome.COMPLETED]
+
+
+def test_what_waits_to_be_opened_afresh_is_not_waited_for(driver: Driver, stream: Peer) -> None:
+    call = known(driver).call()
+    stream.cut()
+    assert in_doubt(comes_to_nothing(call, "cut"))
+
+
+def test_a_ping_is_not_waited_for(driver: Driver) -> None:
+    """It asks whether the session lives, which is to be known soon."""
+    known(driver).call().refuse(400)
+    assert outcomes(driver.sent("ping").cut())
+
+
+@pytest.mark.parametrize("how", ["cut", "504"])
+def test_a_repeat_joins_the_one_that_waits(driver: Driver, stream: Peer, how: str) -> None:
+    call = known(driver).call()
+    comes_to_nothing(call, how)
+    again = driver.call()
+    assert reports(again.actions, RepeatJoined)
+    assert not of(again.actions, Post)
+    actions = stream.event(None, call.result())
+    assert {m["id"] for m in delivered(actions)} == {call.host_id, again.host_id}
+
+
+@pytest.mark.parametrize("how", ["cut", "504"])
+def test_the_host_s_cancel_ends_that_wait_too(driver: Driver, stream: Peer, how: str) -> None:
+    call = known(driver).call()
+    comes_to_nothing(call, how)
+    actions = driver.cancel(call)
+    assert outcomes(actions) == [Outcome.CANCELLED]
+    assert methods(actions) == ["notifications/cancelled"]
+    assert driver.elapse(TimerKind.ANSWER, call.stream) == []
+    assert not delivered(stream.event(None, call.result()))
+
+
+@pytest.mark.parametrize("how", ["cut", "504", "500"])
+@pytest.mark.parametrize("ends", ["the deadline", "leaving", "the stream is over", "its session is lost"])
+def test_so_does_what_ends_any_wait(driver: Driver, stream: Peer, how: str, ends: str) -> None:
+    call = known(driver).call()
+    comes_to_nothing(call, how)
+    if ends == "the deadline":
+        actions = driver.elapse(TimerKind.DEADLINE, call.stream)
+    elif ends == "leaving":
+        actions = driver.close()
+    elif ends == "the stream is over":
+        stream.cut()
+        actions = stream.refuse(405)
+    else:
+        actions = driver.call("other").refuse(404)
+    assert in_doubt(actions)
+    assert call.stream not in driver.machine._streams._streams
+
+
+def test_reconnecting_touches_none_that_waits_so(driver: Driver, stream: Peer) -> None:
+    call = known(driver).call()
+    comes_to_nothing(call, "cut")
+    assert [get.stream for get in of(driver.feed(ReconnectRequested(driver.now)), Get)] == [0]
+    stream.accept()
+    assert outcomes(stream.event(None, call.result())) == [Outcome.COMPLETED]

@@ -7,10 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_client_guard import CallSettled, Outcome, SessionLost
+from mcp_client_guard import CallSettled, Disconnected, Outcome, SessionLost
 from mcp_client_guard.core.actions import Timer, TimerKind
 from mcp_client_guard.core.model import JSON
-from mcp_client_guard.testing import Reply, Request, ScriptedMcp, chunk, result, sse_event, tool_result
+from mcp_client_guard.testing import How, Reply, Request, ScriptedMcp, chunk, result, sse_event, tool_result
 from mcp_client_guard.transports import exchange
 from mcp_client_guard.transports.streamable import StreamableHttp
 
@@ -124,6 +124,36 @@ async def test_a_large_answer_that_is_still_coming_is_waited_for(monkeypatch: py
     async with plainly(mcp, policy={"witness_timeout": 0.01}) as (_, host):
         await mcp.opened.wait()
         assert (await host.call()).text == "x" * 100_000
+
+
+@pytest.mark.parametrize("how", ["504", "cut"])
+async def test_a_proxy_that_loses_patience_with_the_post_does_not_end_the_call(how: str) -> None:
+    """nginx: the server says `accepted` to the POST once the tool has ended, which takes longer."""
+    ended = anyio.Event()
+
+    class BehindProxy(Ruby):
+        async def call(self, request: Request, reply: Reply) -> None:
+            self.ran += 1
+            if how == "504":
+                await reply.status(504, b"<html>", content_type="text/html", connection="close")
+            else:
+                await reply.end(How.RST)
+            await ended.wait()
+            self.gets[-1].send_nowait(tool_result(request.rpc_id, "charged"))
+
+    mcp = BehindProxy()
+    async with plainly(mcp) as (_, host):
+        await mcp.opened.wait()
+        await host.request("tools/list")
+        call = await host.post("tools/call", {"name": "charge", "arguments": {}})
+        await host.until(lambda: host.of(Disconnected))
+        assert not host.answers_to(call)
+        ended.set()
+        (answer,) = await host.until(lambda: host.answers_to(call))
+        assert answer["result"]["content"][0]["text"] == "charged"
+        assert mcp.ran == 1
+        assert not host.of(SessionLost)
+        assert [e.outcome for e in host.of(CallSettled) if e.method == "tools/call"] == [Outcome.COMPLETED]
 
 
 async def test_what_was_accepted_and_is_not_answered_is_in_doubt_in_the_session_that_there_is(
