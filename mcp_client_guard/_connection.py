@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
+from attrs import evolve
 
 from ._errors import GuardError
 from ._events import Callback
@@ -22,6 +23,7 @@ from .core.heritage import Heritage
 from .core.inputs import Forwarded, ReconnectRequested
 from .core.machine import Machine
 from .core.report import Event
+from .core.wire_ids import EarlierIds, block_of, first_wire_id
 from .stores import Claim
 from .transports import http
 from .transports.inbox import Inbox, ReadStream, WriteStream
@@ -35,17 +37,8 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 call_keys_here: ContextVar[Mapping[str, str]] = ContextVar("mcp_client_guard_call_keys", default=_NO_NAMES)
 """The names that the host gives to the calls it makes in this context, by the salt of their Guard."""
 
-_WIRE_IDS_EACH = 2**17
-WIRE_ID_BLOCKS = 2**14 - 64
-"""Some servers keep a request's ID in 32 bits, signed; the last blocks are for who needs more than one."""
 _SPARE_CONNECTIONS = 4
 _FLUSH_SECONDS = 1.0
-
-
-def block_of(wire_id: int) -> int:
-    """Of wire IDs: each connection, of whatever process, begins with a block of its own."""
-    return (wire_id - 1) // _WIRE_IDS_EACH
-
 
 _numbers = count(1)
 """Name the connections of this process. Not `id()`, which may be that of an earlier one that others still name."""
@@ -107,9 +100,12 @@ class Connection:
             if client is None:
                 own = http.default_client(guard.url, guard._headers)
                 client = await self._stack.enter_async_context(own)
-            slot = await claim.new_slot() if self._heritage is None else self._heritage.slot
+            number = slot = await claim.new_slot()
+            if self._heritage is not None:
+                slot = self._heritage.slot
+                self._heritage = evolve(self._heritage, earlier=EarlierIds(slot, number))
             self._tasks = anyio.create_task_group()
-            self._shell = self._shell_of(client, claim, slot, self._tasks)
+            self._shell = self._shell_of(client, claim, number, slot)
             await self._tasks.__aenter__()  # last, for whatever fails would leave it open
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -122,15 +118,17 @@ class Connection:
         self._write = WriteStream(self._sender(codec), self._shell.inbox.close)
         return ReadStream(self._shell.inbox, codec.encode), self._write
 
-    def _shell_of(self, client: Any, claim: Claim, slot: int, tasks: TaskGroup) -> StreamableHttp:
-        guard = self._guard
+    def _shell_of(self, client: Any, claim: Claim, number: int, slot: int) -> StreamableHttp:
+        guard, tasks = self._guard, self._tasks
+        assert tasks is not None
         self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks, guard._name)
         inbox = Inbox(guard.policy.max_event_size)
-        block = guard._ownership.new_block(slot)
+        first = first_wire_id(number)
+        guard._ownership.blocks.append(block_of(first))
         limit = None if guard._client is None else http.connection_limit(guard._client, guard.url)
         machine = self._machine = Machine(
             guard.policy,
-            first_wire_id=1 + block * _WIRE_IDS_EACH,
+            first_wire_id=first,
             salt=guard._salt,
             generation=guard.generation,
             max_calls=None if limit is None else max(1, limit - _spare(limit)),

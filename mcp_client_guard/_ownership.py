@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING
 import anyio
 from attrs import evolve
 
-from ._connection import WIRE_ID_BLOCKS, Connection, block_of
+from ._connection import Connection
 from ._errors import GuardError
 from ._loops import Post, has_ended, post_to_this_loop
 from .core.heritage import PROCESS_DIED, end_others, heritage_of, settle_others
 from .core.model import Outcome, OutcomeTold, SessionEnded, Told
 from .core.shared import SharedLedger
+from .core.wire_ids import block_of
 from .stores import Claim, StoredCall
 from .transports import http
 
@@ -44,10 +44,8 @@ class Ownership:
         self._guard = guard
         self.connections: list[Connection] = []
         self.shared = SharedLedger(self._most_names)
-        self._blocks: deque[tuple[int, int]] = deque(maxlen=_MOST_BLOCKS)
-        """Of wire IDs, each of one connection of this process, by its slot."""
-        self._blocks_found: set[int] = set()
-        """Of wire IDs that stood in the store."""
+        self.blocks: deque[int] = deque(maxlen=_MOST_BLOCKS)
+        """Of wire IDs, each of one connection of this process."""
         self.recovered: set[tuple[int, int, int]] = set()
         """Rows of dead processes, by slot, incarnation and wire ID."""
         self.listed: list[str] = []
@@ -92,15 +90,6 @@ class Ownership:
         if self._loop is not None and (self.connections or self._claim is not None) and has_ended(self._loop):
             self._left_behind = self._claim or self._left_behind
             self._claim, self._known, self.connections, self.listed = None, None, [], []
-
-    def new_block(self, slot: int) -> int:
-        """Of wire IDs, for a connection with this slot: none that any request of this key is known to have had."""
-        taken = self._blocks_found | {block for _, block in self._blocks}
-        block = secrets.randbelow(WIRE_ID_BLOCKS)
-        while block in taken and len(taken) < WIRE_ID_BLOCKS // 2:
-            block = secrets.randbelow(WIRE_ID_BLOCKS)
-        self._blocks.append((slot, block))
-        return block
 
     async def own(self, connection: Connection) -> Claim:
         """The claim of the key, shared by every connection that is open at once."""
@@ -159,8 +148,7 @@ class Ownership:
             self.shared = SharedLedger(self._most_names, before.consents, before.brought, found)
             self.shared.restore(ours, time.time(), anyio.current_time())
         self._known = None if epoch is None else (origin, principal, epoch)
-        self._blocks_found |= {block_of(call.wire_id) for call in calls}
-        here = {c.wire_id for c in calls if c.task_open and (c.slot, block_of(c.wire_id)) in self._blocks}
+        here = {c.wire_id for c in calls if c.task_open and block_of(c.wire_id) in self.blocks}
         has_hook = self._guard._reconcile is not None
         heritage = heritage_of(sessions, calls, origin, principal, here, has_hook=has_hook)
         oldest = time.time() - _UNUSED_SECONDS

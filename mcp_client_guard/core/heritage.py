@@ -10,6 +10,7 @@ from attrs import field, frozen
 from .model import JSON, CallSettled, Generation, Outcome, Seen, ServerAnswered, SessionEnded, TaskEnded, Told
 from .stored import StoredCall, StoredSession
 from .tasks import Task
+from .wire_ids import EarlierIds
 
 PROCESS_DIED = "its process died"
 
@@ -61,6 +62,8 @@ class Heritage:
     session: OldSession | None
     """None: nothing to offer (it has ended, or had no ID to prove it by)."""
     heirs: tuple[Heir, ...]
+    earlier: EarlierIds | None = None
+    """Those of the connections that have used the session before the one that goes on with it."""
 
 
 def heritage_of(

@@ -17,6 +17,7 @@ from .classify import Ran, code_of
 from .inputs import MessageSubmitted
 from .model import DIGEST_SIZE, JSON, Outcome, number_of
 from .rounds import NEVER, Round
+from .wire_ids import EarlierIds
 
 if TYPE_CHECKING:
     from .shared import Named
@@ -274,10 +275,12 @@ class Ledger:
         self._next_wire_id += 1
         return wire_id
 
-    def was_issued(self, wire_id: object) -> bool:
-        """Whether this connection has ever used this ID."""
+    def was_issued(self, wire_id: object, earlier: EarlierIds | None = None) -> bool:
+        """Whether this connection has ever used this ID, or those before it `earlier`."""
         number = _as_wire_id(wire_id)
-        return number is not None and self.first_wire_id <= number < self._next_wire_id
+        if number is None:
+            return False
+        return self.first_wire_id <= number < self._next_wire_id or (earlier is not None and number in earlier)
 
     def may_be_issued(self, wire_id: object) -> bool:
         """Whether any request of ours, or of an earlier process's, can have this ID."""

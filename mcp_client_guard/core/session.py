@@ -10,6 +10,7 @@ from attrs import define, field
 from .model import JSON, Generation, SessionOpened, fingerprint
 from .modern import version_of, without_session
 from .state import SESSION, SessionState, SessionStep, step
+from .wire_ids import EarlierIds
 
 _HEADER_FROM = "2025-06-18"
 """The revision that introduced `Mcp-Protocol-Version`, "if using HTTP": so it holds for HTTP+SSE, too."""
@@ -31,6 +32,8 @@ class Session:
     initialize_params: JSON | None = field(default=None, repr=False)
     """The host's own, for opening another session in its name."""
     initialize_result: JSON = field(factory=dict, repr=False)
+    earlier: EarlierIds | None = None
+    """Of the requests of earlier connections, if it was opened by one."""
 
     def move(self, by: SessionStep) -> None:
         self.state = step(SESSION, self.state, by)
@@ -80,18 +83,22 @@ class Session:
     def opened(self, session_id: str | None, params: JSON, result: JSON) -> SessionOpened:
         """An `initialize` succeeded: the next incarnation begins."""
         self.incarnation += 1
+        self.earlier = None
         self._take(session_id, params, result)
         return SessionOpened(self.incarnation, self.generation, session_id, self.protocol_version, params, result)
 
-    def adopt(self, incarnation: int, session_id: str | None, params: JSON, result: JSON) -> None:
+    def adopt(
+        self, incarnation: int, session_id: str | None, params: JSON, result: JSON, earlier: EarlierIds | None
+    ) -> None:
         """Go on with a session that another process has opened."""
-        self.incarnation = incarnation
+        self.incarnation, self.earlier = incarnation, earlier
         self._take(session_id, params, result)
 
     def forget(self) -> None:
         """It is not used; what comes next has the next number all the same."""
         self.session_id = self.protocol_version = self.initialize_params = None
         self.initialize_result, self.capabilities = {}, {}
+        self.earlier = None
 
     def _take(self, session_id: str | None, params: JSON, result: JSON) -> None:
         self.session_id = session_id

@@ -192,14 +192,16 @@ class SharedLedger:
         """What the ledger on disk knows of calls in doubt and of names, oldest row first.
 
         `wall_now` is on the clock of the rows, `now` on that of the machines. A call without an outcome is in
-        doubt from now on. Call it before any machine begins.
+        doubt from now on, and so is one of whose outcome nobody was told: nobody could repeat it before. Call it
+        before any machine begins.
         """
         for call in calls:
             if call.is_hook_s:
                 continue
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
-            at = now if call.settled_at is None else now - max(0.0, wall_now - call.settled_at)
+            since = None if call.told is Told.NOBODY else call.settled_at
+            at = now if since is None else now - max(0.0, wall_now - since)
             unknown = call.outcome in NOT_KNOWN and not call.never_left
             doubt = Doubt(call.call_key, told, at, call.named, number=call.wire_id)
             if unknown and call.method == "tools/call" and call.may_have_side_effects:

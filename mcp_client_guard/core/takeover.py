@@ -95,7 +95,8 @@ class TakeOver(OwnRequests):
         if old is None:
             self._settle_heirs(PROCESS_DIED)
             return False
-        self.session.adopt(heritage.incarnation, old.session_id, old.initialize_params, old.initialize_result)
+        opened = (old.session_id, old.initialize_params, old.initialize_result)
+        self.session.adopt(heritage.incarnation, *opened, heritage.earlier)
         self.session.move(SessionStep.OFFERED)
         if self.is_legacy:
             self._abandon("another generation was chosen")

@@ -156,7 +156,7 @@ class Taking(TakeOver):
                 return Taken.LATE
             self.streams.deliver(stream, {**message, "params": {**params, "progressToken": call.host_token}})
             return Taken.DELIVERED
-        if call is not None or self.ledger.was_issued(token):
+        if call is not None or self.ledger.was_issued(token, self.session.earlier):
             return Taken.LATE
         self.out.append(Report(OrphanDropped(stream.name, "progress for a token never issued")))
         return Taken.ORPHAN
@@ -167,7 +167,7 @@ class Taking(TakeOver):
         if call is None and direct and self.names_no_request(message) and stream.call is not None:
             call = self._owing(stream, stream.call.wire_id)
         if call is None:
-            if self.ledger.was_issued(answered):
+            if self.ledger.was_issued(answered, self.session.earlier):
                 return Taken.LATE
             self.out.append(Report(OrphanDropped(stream.name, "an answer to a request never sent")))
             return Taken.ORPHAN
@@ -184,7 +184,7 @@ class Taking(TakeOver):
 
     def is_of_another(self, call: Call | None, wire_id: int) -> bool:
         """Whether another request than this has, or had, this ID."""
-        given = self.ledger.was_issued(wire_id) or self.ledger.owing(wire_id) is not None
+        given = self.ledger.was_issued(wire_id, self.session.earlier) or self.ledger.owing(wire_id) is not None
         return given and (call is None or call.wire_id != wire_id)
 
     def meant_by(self, body: Any) -> Call | None:

@@ -65,7 +65,8 @@ class Claim(Protocol):
     """
 
     async def new_slot(self) -> int:
-        """A slot number never used before under this key."""
+        """The slot number after the last one under this key, on disk: a connection's request IDs are those of its
+        slot. The first is chosen at random, for a server may know those of an earlier store."""
         ...
 
     async def write(self, slot: int, records: Sequence[Record], *, durable: bool = False) -> None:

@@ -1,8 +1,11 @@
-"""How much a store keeps: the bounds both stores share."""
+"""How much a store keeps, and where its slots begin: what both stores share."""
 
 from __future__ import annotations
 
+import secrets
+
 from attrs import frozen
+
 
 ENDED_SESSIONS = 100
 """Ended sessions kept under each key. Open ones are never pruned."""
@@ -15,6 +18,14 @@ _UNSURE_SECONDS = 3600.0
 within which a repeat of it is refused; nobody sets one that is longer than this by much."""
 
 DAY = 86_400.0
+
+_FIRST_SLOTS = 2**14
+"""As many as there are blocks of request IDs, or some more."""
+
+
+def first_slot() -> int:
+    """The one before the first of a key. See `Claim.new_slot`."""
+    return secrets.randbelow(_FIRST_SLOTS)
 
 
 @frozen

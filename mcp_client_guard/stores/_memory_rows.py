@@ -37,7 +37,7 @@ from mcp_client_guard.core.model import (
     assert_never,
 )
 from mcp_client_guard.stores import StoredCall, StoredSession
-from mcp_client_guard.stores._keep import ENDED_SESSIONS, SERVER_ANSWERS, Keep
+from mcp_client_guard.stores._keep import ENDED_SESSIONS, SERVER_ANSWERS, Keep, first_slot
 
 if TYPE_CHECKING:
     from mcp_client_guard.stores.memory import MemoryClaim
@@ -201,7 +201,7 @@ class KeyRows:
         self.key = key
         self.limits = limits
         self.owner: MemoryClaim | None = None
-        self.slots = 0
+        self.slots = first_slot()
         self.epoch = 0
         self.found: dict[str, Generation] = {}
         """By endpoint."""

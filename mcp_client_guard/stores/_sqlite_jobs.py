@@ -74,6 +74,7 @@ class NewSlot(GroupJob):
     """Take the next slot number, which is never used again."""
 
     doing = "new slot"
+    durable = True
     slot = 0
 
     def run(self, db: sqlite3.Connection) -> None:

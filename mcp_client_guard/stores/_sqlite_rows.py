@@ -35,7 +35,7 @@ from mcp_client_guard.core.model import (
     assert_never,
 )
 from mcp_client_guard.core.stored import without_drained_answers
-from mcp_client_guard.stores._keep import ENDED_SESSIONS, SERVER_ANSWERS, Keep
+from mcp_client_guard.stores._keep import ENDED_SESSIONS, SERVER_ANSWERS, Keep, first_slot
 from mcp_client_guard.stores._sqlite_schema import (
     ANSWER_COLUMNS,
     CALL_COLUMNS,
@@ -67,7 +67,7 @@ class Owner:
 
 def take_over(db: sqlite3.Connection, key: str) -> int:
     """Raise the epoch of `key`, so that whoever owned it can write no more. Returns the new epoch."""
-    db.execute("INSERT OR IGNORE INTO owner (key, epoch, slots) VALUES (?, 0, 0)", (key,))
+    db.execute("INSERT OR IGNORE INTO owner (key, epoch, slots) VALUES (?, 0, ?)", (key, first_slot()))
     db.execute("UPDATE owner SET epoch = epoch + 1 WHERE key = ?", (key,))
     epoch = epoch_of(db, key)
     assert epoch is not None

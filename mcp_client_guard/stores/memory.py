@@ -95,7 +95,7 @@ class MemoryClaim:
         return self._rows.found.get(self._origin)
 
     async def new_slot(self) -> int:
-        """A slot number never used before under this key."""
+        """The slot number after the last one under this key. See `Claim.new_slot`."""
         rows = self._owned()
         rows.slots += 1
         return rows.slots

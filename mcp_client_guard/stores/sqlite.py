@@ -119,7 +119,7 @@ class SQLiteClaim:
         return self._held.found
 
     async def new_slot(self) -> int:
-        """A slot number never used before under this key."""
+        """The slot number after the last one under this key. See `Claim.new_slot`."""
         job = jobs.NewSlot(self._held)
         await self._writer.do(job)
         return job.slot

@@ -90,6 +90,7 @@ def test_a_name_that_joined_goes_on_with_a_process_that_is_killed(process: Proce
 def test_a_name_that_was_refused_is_in_doubt_for_ever(process: Process, one: Connection, restarted: bool) -> None:
     one.call().cut()
     assert is_doubted(one.named("order-17"))
+    one.drain(10)
     process.now = one.now = one.now + 3600
     later = restarted_as(process) if restarted else one
     assert is_doubted(later.named("order-17"))

@@ -138,6 +138,7 @@ def test_another_connection_under_the_key_refuses_it_too(process: Process, one: 
 
 def test_the_next_process_refuses_it_too_for_what_is_left_of_the_window(process: Process, one: Connection) -> None:
     doubtful(one)
+    one.drain(10)
     one.close()
     two = process.killed(after=59.0).connect()
     prove(two)
@@ -145,6 +146,20 @@ def test_the_next_process_refuses_it_too_for_what_is_left_of_the_window(process:
     three = process.killed(after=61.0).connect()
     prove(three)
     assert is_sent(three.call())
+
+
+@pytest.mark.parametrize("how", ["in doubt", "answered"])
+def test_what_nobody_was_told_of_holds_a_repeat_back_from_the_restart_on(
+    process: Process, one: Connection, how: str
+) -> None:
+    """However long that took: nobody could repeat it before."""
+    if how == "in doubt":
+        doubtful(one)
+    else:
+        one.call().answer()
+    two = process.killed(after=600.0).connect()
+    prove(two)
+    assert not is_sent(two.call())
 
 
 @pytest.mark.parametrize("name", ["order", None])

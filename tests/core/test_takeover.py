@@ -23,11 +23,12 @@ from mcp_client_guard.core.model import (
 )
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
-from mcp_client_guard.core.report import Discontinuity, MaybeRedelivered, RepeatJoined, SessionLost
+from mcp_client_guard.core.report import Discontinuity, MaybeRedelivered, OrphanDropped, RepeatJoined, SessionLost
 from mcp_client_guard.core.state import SessionState
 from mcp_client_guard.core.stored import StoredCall
 from mcp_client_guard.core.trail import Trail
 from mcp_client_guard.core.verdicts import Resolve
+from mcp_client_guard.core.wire_ids import EarlierIds
 from tests.core.driver import (
     RESULT,
     SESSION,
@@ -420,6 +421,54 @@ def test_a_call_that_has_only_had_its_priming_event_is_resumed_too() -> None:
     actions = resumed.event("1", call.result())
     actions += two.elapse(TimerKind.CLOSING) if two.is_set(TimerKind.CLOSING, call.stream) else []
     assert outcomes(actions) == [Outcome.RECOVERED]
+
+
+def replaying_all_streams(one: Connection, earlier: EarlierIds | None) -> tuple[list[Action], Peer, Peer]:
+    """The server replays what it has said to all requests: first to one that an earlier process had answered."""
+    before = one.call(n=1)
+    before.accept()
+    before.event("a1", before.result())
+    one.drain(100)
+    call = one.call(n=2).stream_up()
+    process = one.process.killed()
+    assert process.heritage is not None
+    process.heritage = evolve(process.heritage, earlier=earlier)
+    two = process.connect()
+    prove(two)
+    resumed = two.peer(call.stream)
+    resumed.accept()
+    return resumed.event("a0", before.progress(1)) + resumed.event("a1", before.result()), resumed, call
+
+
+def test_what_is_replayed_of_an_earlier_connection_breaks_no_stream_of_its_session() -> None:
+    actions, resumed, call = replaying_all_streams(opened(), EarlierIds(0, 1))
+    actions += resumed.event("b1", call.result())
+    actions += resumed.driver.elapse(TimerKind.CLOSING)
+    assert outcomes(actions) == [Outcome.RECOVERED]
+    assert not reports(actions, Discontinuity)
+    assert not reports(actions, OrphanDropped)
+
+
+@pytest.mark.parametrize("earlier", [None, EarlierIds(1, 9)])
+def test_what_is_replayed_of_nobody_does(earlier: EarlierIds | None) -> None:
+    actions, _, _ = replaying_all_streams(opened(), earlier)
+    assert outcomes(actions) == [Outcome.IN_DOUBT]
+    assert reports(actions, Discontinuity)
+
+
+def test_nor_does_what_an_earlier_connection_has_asked_in_a_session_that_is_gone() -> None:
+    one = opened()
+    before = streaming(one)
+    process = one.process.killed()
+    assert process.heritage is not None
+    process.heritage = evolve(process.heritage, earlier=EarlierIds(0, 1))
+    two, _ = offered(process)
+    refuse_404(two.sent("ping"))
+    finish_opening(two)
+    call = two.call(n=2).stream_up()
+    call.cut()
+    call.accept()
+    assert reports(call.event("a1", before.result()), Discontinuity)
 
 
 def test_what_was_received_under_the_id_of_its_priming_event_and_not_taken_comes_to_the_next_process() -> None:

@@ -33,7 +33,15 @@ async def test_a_slot_number_is_never_used_twice_under_a_key(store: Store) -> No
         claim = await claimed(store)
         slots += [await claim.new_slot(), await claim.new_slot()]
         await claim.release()
-    assert len(set(slots)) == 4
+    assert slots == list(range(slots[0], slots[0] + 4)), "so that none is used twice, and no number skipped"
+
+
+@pytest.mark.anyio
+async def test_the_first_slot_is_drawn_at_random(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.randbelow", lambda below: 4711)
+    claim = await claimed(store)
+    assert await claim.new_slot() == 4712
+    await claim.release()
 
 
 @pytest.mark.anyio

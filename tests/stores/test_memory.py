@@ -18,6 +18,6 @@ async def test_a_write_takes_no_turn_of_the_event_loop() -> None:
         return end.value.value
 
     claim = finish(MemoryStore().claim("orders", origin="https://example.com", principal=None))
-    assert finish(claim.new_slot()) == 1
+    finish(claim.new_slot())
     finish(claim.write(1, [sent(1)], durable=True))
     finish(claim.release())

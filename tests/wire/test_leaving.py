@@ -34,7 +34,7 @@ from mcp_client_guard.testing import (
     sse_head,
     tool_result,
 )
-from mcp_client_guard.transports import pool, streamable
+from mcp_client_guard.transports import connections, streamable
 
 from .hosts import (
     LIMIT,
@@ -582,7 +582,7 @@ async def test_over_a_slow_line_a_session_is_ended_in_time_or_its_being_left_is_
             raise
         return stream
 
-    monkeypatch.setattr(pool, "IDLE_CONNECTION_SECONDS", -1.0)
+    monkeypatch.setattr(connections, "IDLE_CONNECTION_SECONDS", -1.0)
     async with FakeServer(ScriptedMcp()) as server, nothing_left(server):
         async with plain_host(server.url) as host:
             await host.call("charge")

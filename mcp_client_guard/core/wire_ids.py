@@ -1,0 +1,33 @@
+"""Which request IDs a connection uses: a block of its own, by a number that its key gives to no other."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+_EACH = 2**17
+BLOCKS = 2**14 - 64
+"""Some servers keep a request's ID in 32 bits, signed; the last blocks are for who needs more than one."""
+_LAPS = 32
+"""When all blocks were used they are used again, from another place within them: a session may have outlived as
+many connections."""
+
+
+def first_wire_id(number: int) -> int:
+    """Of the connection with this number, from 0."""
+    lap, block = divmod(number, BLOCKS)
+    return 1 + block * _EACH + lap % _LAPS * (_EACH // _LAPS)
+
+
+def block_of(wire_id: int) -> int:
+    return (wire_id - 1) // _EACH
+
+
+@frozen
+class EarlierIds:
+    """Those of the connections from number `first` on that have used a session before connection `own`."""
+
+    first: int
+    own: int
+
+    def __contains__(self, wire_id: int) -> bool:
+        return (block_of(wire_id) - self.first) % BLOCKS < self.own - self.first
