@@ -6,7 +6,6 @@ import secrets
 
 from attrs import frozen
 
-
 ENDED_SESSIONS = 100
 """Ended sessions kept under each key. Open ones are never pruned."""
 
