@@ -145,7 +145,7 @@ class Ownership:
         if not is_known:
             before = self.shared
             found = getattr(claim, "found", None) if before.found is None else before.found
-            self.shared = SharedLedger(self._most_names, before.consents, before.brought, found)
+            self.shared = SharedLedger(self._most_names, before.consents, before.brought, found, before.found_at)
             self.shared.restore(ours, time.time(), anyio.current_time())
         self._known = None if epoch is None else (origin, principal, epoch)
         here = {c.wire_id for c in calls if c.task_open and block_of(c.wire_id) in self.blocks}

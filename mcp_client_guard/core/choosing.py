@@ -38,6 +38,7 @@ from .taking import Taking
 _LAST_WITH_SESSIONS = "2025-11-25"
 _CHOSEN = ("sessions", Generation.LEGACY_SSE.value)
 _RESUMABLE = "sessions can be resumed: they and their events have IDs"
+_DAY = 86_400.0
 _NAMELESS: JSON = {"name": "mcp_client_guard", "version": "0"}
 
 
@@ -110,7 +111,7 @@ class Choosing(Taking):
             self._refuse_probe(sent)
         elif self.generation == "host" or not fresh:
             self._pass_on(sent)
-        elif self.shared.found is Generation.STATELESS_HTTP:
+        elif self._knows_of_no_sessions:
             self._why = "remembered of this endpoint"
             self._pass_on(sent)
         else:
@@ -119,6 +120,13 @@ class Choosing(Taking):
                 self._end_trial()  # of an earlier probe, if the host has not taken it
                 self.is_trying = True
                 self._trial = self._send_own(Own.TRIAL, "initialize", _initialize_params(sent.message))
+
+    @property
+    def _knows_of_no_sessions(self) -> bool:
+        """Whether it was found lately that none can be resumed here. A server that is given an event log tells
+        nobody: it is looked at again every day, and by every process."""
+        is_fresh = self.clock.now - self.shared.found_at < _DAY
+        return self.shared.found is Generation.STATELESS_HTTP and is_fresh
 
     def _refuse_probe(self, sent: MessageSubmitted) -> None:
         self._deliver(error_answer(sent.message["id"], METHOD_NOT_FOUND, "Method not found"))
@@ -256,9 +264,16 @@ class Choosing(Taking):
 
     def _remember(self, generation: Generation | None) -> None:
         """What is tried first by the next connection to this endpoint."""
-        if self.shared.found is not generation:
-            self.shared.found = generation
-            self.out.append(Save((GenerationFound(generation),)))
+        before, self.shared.found = self.shared.found, generation
+        if generation is Generation.STATELESS_HTTP:
+            self.shared.found_at = self.clock.now
+        if _stored(before) is not _stored(generation):
+            self.out.append(Save((GenerationFound(_stored(generation)),)))
+
+
+def _stored(found: Generation | None) -> Generation | None:
+    """What the next process begins with."""
+    return None if found is Generation.STATELESS_HTTP else found
 
 
 def _initialize_params(probe: JSON) -> JSON:

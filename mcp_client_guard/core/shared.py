@@ -16,7 +16,7 @@ from .heritage import PROCESS_DIED
 from .ledger import Call, Own
 from .messages import tells_of_success
 from .model import JSON, NOT_KNOWN, WAS_ANSWERED, Generation, Outcome, Told
-from .rounds import Round, asks_for_input
+from .rounds import NEVER, Round, asks_for_input
 from .stored import StoredCall
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class SharedLedger:
     """The call keys of which a request has brought consent along."""
     found: Generation | None = None
     """The generation that last worked at this endpoint."""
+    found_at: float = NEVER
+    """When that was seen to be 2026-07-28, for want of sessions that can be resumed."""
     rounds: dict[bytes, tuple[Round, ...]] = field(factory=dict, init=False)
     """Calls that go on with another request, by the key of that."""
     went_on: dict[bytes, WentOn] = field(factory=dict, init=False)

@@ -12,6 +12,7 @@ from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import JSON, Generation, GenerationFound, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import GenerationChosen, OrphanDropped
+from mcp_client_guard.core.shared import SharedLedger
 from mcp_client_guard.core.state import SessionState
 from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, of, outcomes, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
@@ -264,7 +265,7 @@ def test_only_what_the_server_says_of_its_sessions_is_remembered(
     following.machine = Machine(generation="auto", shared=driver.machine.shared)
     tried = [p.message["method"] for p in of(probe(following).actions, Post)]
     assert tried == (["server/discover"] if how in WORDS else ["initialize"])
-    assert bool(records(driver.log, GenerationFound)) is (how in WORDS)
+    assert not records(driver.log, GenerationFound), "the next process looks again"
 
 
 @pytest.mark.parametrize("generation", ["auto", "host"])
@@ -284,6 +285,35 @@ def test_what_a_trial_has_drawn_says_nothing_of_the_next_one(driver: Driver, tri
     driver.sent("initialize").refuse(503)
     driver.sent("server/discover").answer(DISCOVERED)
     assert driver.machine.shared.found is None
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(86_399.0, "server/discover"), (86_401.0, "initialize")])
+def test_a_server_without_a_log_is_looked_at_again_every_day(
+    driver: Driver, trial: Peer, seconds: float, asked: str
+) -> None:
+    """Nobody else would ever tell that it was given one."""
+    trial.refuse(406)
+    driver.sent("server/discover").answer(DISCOVERED)
+    following = Driver(generation="auto", now=driver.now + seconds)
+    following.machine = Machine(generation="auto", shared=driver.machine.shared)
+    assert [p.message["method"] for p in of(probe(following).actions, Post)] == [asked]
+    if asked == "initialize":
+        following.sent("initialize").refuse(406)
+        following.sent("server/discover").answer(DISCOVERED)
+        assert driver.machine.shared.found_at == following.now, "for another day"
+
+
+def test_what_an_earlier_process_has_found_missing_is_looked_for_again() -> None:
+    driver = Driver(generation="auto")
+    driver.machine = Machine(generation="auto", shared=SharedLedger(found=STATELESS))
+    assert [p.message["method"] for p in of(probe(driver).actions, Post)] == ["initialize"]
+
+
+def test_what_worked_before_and_works_no_more_is_stored_no_longer(driver: Driver, trial: Peer) -> None:
+    driver.machine.shared.found = Generation.LEGACY_SSE  # by another connection, meanwhile
+    trial.refuse(406)
+    driver.sent("server/discover").answer(DISCOVERED)
+    assert records(driver.log, GenerationFound) == [GenerationFound(None)]
 
 
 def test_a_session_opened_since_is_remembered_instead(driver: Driver, trial: Peer) -> None:

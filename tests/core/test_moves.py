@@ -407,7 +407,7 @@ def test_a_server_that_names_older_revisions_only_has_sessions() -> None:
 
 def test_what_is_remembered_of_the_endpoint_follows() -> None:
     driver = Driver(generation="auto")
-    driver.machine.shared.found = Generation.STATELESS_HTTP
+    driver.machine.shared.found, driver.machine.shared.found_at = Generation.STATELESS_HTTP, driver.now
     call(discovered(driver)).refuse(404)
     assert driver.machine.shared.found is None
     driver, _, _ = upgraded()
