@@ -14,6 +14,7 @@
 | 503 without `Retry-After`, to an unsafe call | may have run, also if it is gone | ask |
 | 414, 431, 404 with -32601 | answered | |
 | 400, 402, 405-407, 409-412, 417, 419, 421-423, 425, 426, 428, 440, 451 | answered, or by server if gone | ask |
+| of these, with an error of -32602 that has an ID | answered, or may have run if it is gone | ask |
 | of these, with an error of -32020 (2026-07-28: a header that does not fit the body) | no, and answered | ask |
 | any other 4xx | answered, or may have run if it is gone or to an unsafe call | ask |
 | 502, 504, 520, 522, 524 without a JSON-RPC error | may have run: a proxy lost the server | ask |
@@ -194,8 +195,9 @@ def rule_on(
         return Ruling(ran, word, ran)
     if status < 400 or is_of_gateway(status, body):
         return Ruling(Ran.MAYBE, word, Ran.MAYBE)
-    # -32602 is what a tool says of its arguments, and of its own output; but not with 404.
-    unread = status in _REFUSED_UNREAD and (code != INVALID_PARAMS or status == 404)
+    # -32602 is what a tool says of its arguments, and of its own output; but not with 404, nor of no request.
+    is_tools = code == INVALID_PARAMS and status != 404 and body.get("id") is not None
+    unread = status in _REFUSED_UNREAD and not is_tools
     is_servers = is_said_of_it and status not in _OF_RUNNING and code not in _SAID_OF_RUNNING
     is_answer = is_servers or status in _REFUSED_UNREAD or status in _SAYS_NOTHING or not unsafe
     ran = Ran.ANSWERED if is_answer else Ran.MAYBE

@@ -77,6 +77,21 @@ def test_a_gateway_that_speaks_mcp_says_so_under_the_id_of_the_request(status: i
     assert rule_on(status, body_with(code), session_sent=False, names_it=True, unsafe=True).ran is ran
 
 
+@pytest.mark.parametrize(
+    ("status", "named", "ran"),
+    [
+        (400, None, Ran.NO),
+        (400, 7, Ran.MAYBE),
+        (400, "server-error", Ran.MAYBE),
+        *((status, None, Ran.MAYBE) for status in (408, 424, 499, 500, 502, 503, 504)),
+    ],
+)
+def test_bad_parameters_of_no_request_were_said_before_any_tool(status: int, named: Any, ran: Ran) -> None:
+    """mcp-go says so of a session that it does not know; with an ID it is what a tool says, too."""
+    body = {**body_with(-32602), "id": named}
+    assert rule_on(status, body, session_sent=True, unsafe=True).ran_if_gone is ran
+
+
 @pytest.mark.parametrize("code", [-32002, -32602, -32603, 0, 7, 1404])
 def test_404_that_names_the_request_asks_unless_its_code_is_said_of_sessions(code: int) -> None:
     """-32002 is MCP's own word for a resource that does not exist."""

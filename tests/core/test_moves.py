@@ -236,7 +236,7 @@ def upgraded(code: int = -32022, **drawn: Any) -> tuple[Driver, Peer, list[Any]]
     driver = Driver().opened()
     in_flight = driver.call("slow").stream_up("e1")
     charge = driver.call("charge")
-    charge.refuse(400, error(code))
+    charge.refuse(400, {**error(code), "id": charge.stream})
     actions = driver.sent("ping").refuse(drawn.get("status", 400), error(drawn.get("ping", code)))
     return driver, in_flight, actions
 
@@ -341,7 +341,7 @@ def test_an_error_that_a_tool_gives_never_says_that_it_did_not_run(drawn: Any) -
     """In a rolling upgrade the ping may reach another replica than the call did."""
     driver = Driver().opened()
     ran = driver.call()
-    ran.refuse(400, error(-32602))
+    ran.refuse(400, ran.error(-32602))
     driver.sent("ping").refuse(*drawn)
     driver.reinitialized()
     told = outcomes(driver.log)
