@@ -17,7 +17,7 @@ from .classify import LONGEST_RETRY_AFTER
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
 from .inputs import Answered, Begun, EventReceived, IdleElapsed, Refused, TooLarge
-from .ledger import Call, Refusal
+from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
 from .report import Disconnected, EndpointRefused, Unreachable, UnreadableDropped
@@ -243,8 +243,8 @@ class Carrying(Aside):
             self._take_endpoint(stream, event.data)
         elif self._endpoint is not None:
             return False
-        elif event.data:
-            self._carrier_failed(stream, "its first event is not an endpoint", final=True)
+        elif event.data and event.name == "message":
+            self._carrier_failed(stream, "its first event is a message, and not an endpoint", final=True)
         return True
 
     def _take_endpoint(self, stream: Stream, reference: bytes) -> None:
@@ -287,11 +287,28 @@ class Carrying(Aside):
             super().idle(told)
         elif self._endpoint is None:
             return  # there is a timer for that
-        elif self._pinged_at is not None and self._ping_accepted and told.since <= self._pinged_at:
+        elif self._is_mute_since_ping(told) and not self._is_at_work:
             self._carrier_lost(stream, "no byte for max_idle, nor for a ping")
         else:
             self._pinged_at, self._ping_accepted = told.at, False
             self.calls.probe()
+
+    def _is_mute_since_ping(self, told: IdleElapsed) -> bool:
+        return self._pinged_at is not None and self._ping_accepted and told.since <= self._pinged_at
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether the server has a request that it may answer before it comes to a ping: a child behind a gateway
+        does one after the other. That has its deadline, and TCP keepalive finds a dead peer."""
+        return any(
+            stream.call is not None
+            and stream.call.in_flight
+            and stream.call.own is not Own.PING
+            and stream.connection.carrier == self._carrier
+            and stream.connection.begun
+            and stream.state is StreamState.OPEN  # else its POST came to nothing
+            for stream in self._streams.values()
+        )
 
     def too_large(self, told: TooLarge) -> None:
         """The session goes on where it is known whose answer it is, which would meet the same limit again."""

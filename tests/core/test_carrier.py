@@ -209,11 +209,17 @@ def test_without_an_address_of_the_stream_nothing_can_be_resolved() -> None:
     assert reports(driver.accepts(url=None) + driver.names("/m"), EndpointRefused)
 
 
-def test_retry_and_priming_may_come_before_the_endpoint_and_nothing_else() -> None:
-    driver = Legacy()
+@pytest.mark.parametrize("generation", ["legacy-sse", "auto"])
+def test_what_is_no_message_may_come_before_the_endpoint_and_nothing_else(generation: str) -> None:
+    """Servers greet (`connected`, `open`, `ping`): the SDKs' own clients know no such event, and go on."""
+    driver = Legacy(generation=generation)
     driver.request("initialize")
+    if generation == "auto":
+        driver.sent("initialize").refuse(405)
     driver.accepts()
     assert driver.carries(None, "p1", retry=70) == []
+    for name in ("connected", "open", "ping"):
+        assert driver.carries(b'{"ok": true}', None, name=name) == []
     assert of(driver.names(), Post)
 
     driver = Legacy()
@@ -828,14 +834,69 @@ def test_timers_of_what_is_over_do_nothing(driver: Legacy) -> None:
 
 
 def test_a_silent_carrier_is_asked_for_a_byte_and_lost_without_one(driver: Legacy) -> None:
-    call = driver.call()
-    driver.takes(call)
     silent_since = driver.now
     assert posted(driver.silent(silent_since), "ping")
     driver.takes(driver.sent("ping"))
-    actions = driver.silent(silent_since)
-    assert in_doubt(actions)
-    assert reports(actions, SessionLost)
+    assert reports(driver.silent(silent_since), SessionLost)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_server_that_works_off_one_request_after_the_other_is_not_lost_for_its_silence(
+    driver: Legacy, is_held: bool
+) -> None:
+    """A gateway takes every POST at once (or holds it); its child comes to the ping when the tool has ended."""
+    call = driver.call()
+    if not is_held:
+        driver.takes(call)
+    silent_since = driver.now
+    driver.silent(silent_since)
+    for _ in range(3):
+        ping = driver.sent("ping")
+        driver.takes(ping)
+        assert not reports(driver.silent(silent_since), SessionLost)
+        driver.elapse(TimerKind.DEADLINE, ping.stream)
+        assert posted(driver.silent(silent_since), "ping"), (
+            "it is asked all the same: another process may refuse it"
+        )
+    assert outcomes(driver.carries(call.result())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("how", ["answered", "cancelled", "its deadline", "its POST lost", "never sent"])
+def test_nor_is_it_kept_for_a_request_that_it_has_no_more(driver: Legacy, how: str) -> None:
+    call = driver.call()
+    if how == "answered":
+        driver.answers(call)
+    elif how == "its POST lost":
+        call.cut()
+    elif how == "never sent":
+        call.not_written()
+    else:
+        driver.takes(call)
+        driver.cancel(call) if how == "cancelled" else driver.elapse(TimerKind.DEADLINE, call.stream)
+    silent_since = driver.now
+    driver.silent(silent_since)
+    driver.takes(driver.sent("ping"))
+    assert reports(driver.silent(silent_since), SessionLost)
+
+
+def test_a_server_that_does_not_know_the_session_says_so_of_no_request_and_has_run_none(driver: Legacy) -> None:
+    """mcp-go: 400 with -32602 under no ID."""
+    unknown = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "Invalid session ID"}}
+    call = driver.call()
+    call.refuse(400, unknown)
+    driver.sent("ping").refuse(400, unknown)
+    driver.reopened()
+    answered = driver.answers(driver.sent("tools/call"))
+    assert [m["id"] for m in delivered(answered)] == [call.host_id]
+    assert outcomes(driver.log)[-2:] == [Outcome.NOT_EXECUTED, Outcome.COMPLETED]
+
+
+def test_a_busy_server_whose_session_is_gone_is_found_out_by_what_the_ping_draws(driver: Legacy) -> None:
+    call = driver.call()
+    driver.takes(call)
+    driver.silent(driver.now)
+    driver.sent("ping").refuse(404)
+    assert reports(driver.sent("tools/list").refuse(404), SessionLost)
 
 
 def test_any_byte_is_liveness(driver: Legacy) -> None:
