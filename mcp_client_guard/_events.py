@@ -158,7 +158,7 @@ def level_of(event: Event) -> int:
             is_loud = bool(event.changed or event.not_restored)
         case report.Disconnected():
             is_loud = event.attempt == 1 or event.wait > LONG_WAIT
-        case report.Unreachable():
+        case report.Unreachable() | report.SessionUnavailable():
             is_loud = event.attempt == 1
         case _:
             is_loud = isinstance(event, _LOUD)

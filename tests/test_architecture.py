@@ -63,6 +63,7 @@ PUBLIC = {
     "Resumed",
     "SQLiteStore",
     "SessionLost",
+    "SessionUnavailable",
     "StandaloneUnavailable",
     "Store",
     "StoreDamaged",

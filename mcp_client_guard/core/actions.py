@@ -31,6 +31,8 @@ class TimerKind(Enum):
     """The wait until a host may be told again to read its lists: `Trials`, or of a subscription, `Listening`."""
     BUDGET = auto()
     """The minute to which `reinitialize_limit` applies: `Recovery`."""
+    REOPEN = auto()
+    """The wait until a session that nobody asks for is tried again, since the host may listen: `Recovery`."""
     RESTORE = auto()
     """The time a new session has to answer what restores it: `Restoring`."""
     ASK = auto()

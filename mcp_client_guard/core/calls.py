@@ -270,6 +270,10 @@ class Calls(Choosing):
         fresh.is_new, fresh.went_along, fresh.stood_for = call.is_new, call.went_along, call.stood_for
         self._send(fresh)
 
+    @property
+    def _is_awaited(self) -> bool:
+        return bool(self._waiting or self._stranded)
+
     def _refuse_waiting(self, why: str) -> None:
         for call in [waiting for waiting in self._waiting.values() if not waiting.stateless]:
             self._wait_no_more(call)

@@ -116,7 +116,7 @@ class Carrying(Aside):
         stream.budget.attempts += 1
         retry_after = (refusal and refusal.retry_after) or 0.0
         spent = stream.budget.is_spent(self.policy.max_attempts) or retry_after > LONGEST_RETRY_AFTER
-        if final or spent or not self._still_awaiting():
+        if final or spent or not (self.calls.insists and self._still_awaiting()):
             self.close_carrier()
             calls = self._await_no_more(why)
             if final and self.calls.may_have_moved(refusal.status if refusal else 200):

@@ -219,6 +219,12 @@ def is_of_moment(status: int) -> bool:
     return may_pass(status) and status not in LOCKED
 
 
+def is_of_router(status: int, body: Any) -> bool:
+    """Whether what stands before the server may say so, while that is replaced, of an endpoint that has worked
+    (Traefik, the default backend of Kubernetes, the files that nginx has instead)."""
+    return status in _NO_SUCH_PLACE and code_of(body) is None
+
+
 def is_unread(status: int) -> bool:
     """Whether only a server, or what stands before it, says so that has not passed the request on."""
     return (status in _REFUSED_UNREAD or status in _SAYS_NOTHING) and not may_pass(status)

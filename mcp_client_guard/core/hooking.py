@@ -22,6 +22,10 @@ class Hooking(Crowding):
     _unsent: list[HookRequested] = field(factory=list, init=False)
     """They wait for a session."""
 
+    @property
+    def _is_awaited(self) -> bool:
+        return bool(self._unsent) or super()._is_awaited
+
     def hook_requested(self, told: HookRequested) -> None:
         """The hook asks the server something."""
         like = self.stateless_like

@@ -144,6 +144,8 @@ class Call:
     """Incarnation and wire ID of the sending before this one."""
     unsaved: bool = False
     """Its row could not be written: nothing of it leaves."""
+    unsendable: bool = False
+    """Not for want of a connection, but of a login, say: another attempt would meet the same."""
     later: Call | None = None
     """The sending after this one, whose outcome is that of the request."""
     answered_as_earlier: bool = False

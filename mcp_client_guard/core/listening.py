@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
-from .classify import INTERNAL_ERROR, Ran, code_of, may_pass
+from .classify import INTERNAL_ERROR, Ran, code_of, is_of_router, may_pass
 from .ledger import Call, Refusal
 from .meta import with_subscription
 from .model import JSON, Outcome
@@ -138,10 +138,15 @@ class Listening(Reconciling):
             super().not_executed(call, by, reason, status)
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
-        if may_pass(refusal.status) and self.is_subscribed(call):
+        if self._may_listen_again(call, refusal):
             self.listen_again(call, f"HTTP {refusal.status}", at_least=refusal.retry_after or 0.0)
         else:
             super()._settle_refused(call, ran, refusal, may_wait=may_wait)
+
+    def _may_listen_again(self, call: Call, refusal: Refusal) -> bool:
+        """Whether what a subscription draws is no word on it, since it worked before."""
+        passes = may_pass(refusal.status) or is_of_router(refusal.status, refusal.body)
+        return passes and self.is_subscribed(call)
 
     def is_taken_later(self, call: Call, message: JSON) -> bool:
         """Whether this answer to another request of a subscription is no word on the subscription.

@@ -241,6 +241,8 @@ class Machine:
                 self._streams.upgrade_due()
             case TimerKind.BUDGET:
                 self._calls.budget_refilled()
+            case TimerKind.REOPEN:
+                self._calls.reopening_due()
             case TimerKind.RESTORE:
                 self._calls.restored()
             case TimerKind.ASK:

@@ -74,7 +74,7 @@ class Moves(Recovery):
         self.session.move(SessionStep.REINITIALIZE_FAILED)
         self.endpoint_moved(Generation.STATELESS_HTTP, MOVED)
         # The next request tries again, within the budget: where replicas differ, another may answer.
-        self._stay_lost(MOVED)
+        self._stay_lost(MOVED, again=False)
 
     def _is_refused_for_good(self, refusal: Refusal) -> bool:
         if is_modern(refusal.body):
@@ -104,7 +104,8 @@ class Moves(Recovery):
 
     def refused(self, call: Call, refusal: Refusal, *, session_sent: bool) -> None:
         # A tool's own error may have any code, and SDK 2.3 gives it the status of that code.
-        if call.stateless and knows_only_sessions(refusal.status, refusal.body) and not refusal.names(call):
+        says_so = knows_only_sessions(refusal.status, refusal.body) and not self._may_listen_again(call, refusal)
+        if call.stateless and says_so and not refusal.names(call):
             self.endpoint_moved(None, _BACK)
         elif call.method == "initialize" and call.own is None and is_modern(refusal.body):
             self.endpoint_moved(Generation.STATELESS_HTTP, MOVED if self.session.incarnation else NEVER_HAD)

@@ -6,17 +6,20 @@ from abc import abstractmethod
 
 from attrs import define, field
 
-from .actions import Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import BUSY, LOCKED, LONGEST_RETRY_AFTER
+from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
+from .classify import BUSY, LOCKED, LONGEST_RETRY_AFTER, is_of_router
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded
-from .report import SessionLost
+from .report import SessionLost, SessionUnavailable
 from .session import differences
 from .state import SessionState, SessionStep
 from .stream import STANDALONE, Stream
 from .suspecting import Suspecting
 
 _BUDGET_SECONDS = 60.0
+_REST, _LONGEST_REST = 10.0, 60.0
+"""Seconds until a session that nobody waits for is tried again: they double, up to what the standalone stream,
+which the host may be listening to, waits at most."""
 _S = SessionState
 
 
@@ -33,6 +36,10 @@ class Recovery(Suspecting):
     """Sessions tried, within a minute, beside one that was only suspected."""
     _attempts: int = field(default=0, init=False)
     """To open a session, in a row, of which none became live."""
+    _rests: int = field(default=0, init=False)
+    """How often in a row that was given up for a while."""
+    _is_resting: bool = field(default=False, init=False)
+    """That was told, and nothing was tried since."""
     _is_leaving: bool = field(default=False, init=False)
     """The streams of a lost session are being given up: what one of them opened would go with the others."""
 
@@ -77,7 +84,9 @@ class Recovery(Suspecting):
             return
         if not self._may_open():
             spent = self.session.initialize_params is not None
-            self._stay_lost("too many sessions were lost in a row" if spent else "there is no session")
+            self._stay_lost(
+                "too many sessions were lost in a row" if spent else "there is no session", again=spent
+            )
             return
         self._open_another()
 
@@ -87,6 +96,7 @@ class Recovery(Suspecting):
             self._looks_lately += 1
         params = self.session.initialize_params
         assert params is not None
+        self._rest_no_more()
         self.session.move(SessionStep.REINITIALIZE_SENT)
         delay = Delay(self._attempts, None, retry_after)
         self._initializing = self._send_own(Own.INITIALIZE, "initialize", params, delay=delay)
@@ -102,8 +112,27 @@ class Recovery(Suspecting):
         if not (self._opened_lately or self._looks_lately):
             self.out.append(SetTimer(_BUDGET, _BUDGET_SECONDS))
 
+    @property
+    @abstractmethod
+    def _is_awaited(self) -> bool:
+        """Whether anything is to be sent as soon as there is a session."""
+        ...
+
+    @property
+    def insists(self) -> bool:
+        """Whether a session that cannot be opened is tried again at once: not where that came to nothing before,
+        and none is waited for."""
+        return not self._rests or self._is_awaited
+
+    def reopening_due(self) -> None:
+        """No session could be opened, and none was asked for since: the host may be listening."""
+        self._is_resting = False
+        self._reinitialize()
+
     def stop_opening(self) -> None:
         """The host opens a session itself."""
+        self._rests = 0
+        self._rest_no_more()
         call, self._initializing = self._initializing, None
         if call is not None:
             self.let_go_of(call)
@@ -121,7 +150,7 @@ class Recovery(Suspecting):
     def reconnect(self) -> None:
         """The same for a session that could not be opened; and whether the present one answers."""
         super().reconnect()
-        self._opened_lately = self._looks_lately = self._attempts = 0
+        self._opened_lately = self._looks_lately = self._attempts = self._rests = 0
         self._reinitialize()
         self.probe()
 
@@ -148,7 +177,7 @@ class Recovery(Suspecting):
         self.initialized_sent(number)
 
     def _not_reopened(self, why: str, refusal: Refusal | None) -> None:
-        self._initializing = None
+        call, self._initializing = self._initializing, None
         if self._suspicion is not None:
             self._suspicion = self._last_word = None
             self.session.move(SessionStep.KEPT)
@@ -158,24 +187,41 @@ class Recovery(Suspecting):
             return
         self.session.move(SessionStep.REINITIALIZE_FAILED)
         self._attempts += 1
-        if refusal is not None and refusal.status not in BUSY and refusal.status < 500:
+        if refusal is not None and not _is_away(refusal):
             self._spend()
         retry_after = (refusal and refusal.retry_after) or 0.0
-        is_locked = refusal is not None and refusal.status in LOCKED
-        if is_locked or retry_after > LONGEST_RETRY_AFTER:
-            self._stay_lost(f"no other session could be opened: {why}")
+        # A login may ask a person each time.
+        is_locked = (call is not None and call.unsendable) or (refusal is not None and refusal.status in LOCKED)
+        if is_locked or retry_after > LONGEST_RETRY_AFTER or not self.insists:
+            self._stay_lost(f"no other session could be opened: {why}", retry_after, again=not is_locked)
         elif self._may_open():
             self._open_another(retry_after)
         else:
-            self._stay_lost(f"no other session could be opened within the budget: {why}")
+            self._stay_lost(f"no other session could be opened within the budget: {why}", retry_after)
 
-    def _stay_lost(self, why: str) -> None:
-        """No session for now: the next request tries again."""
+    def _stay_lost(self, why: str, at_least: float = 0.0, *, again: bool = True) -> None:
+        """No session for now: the next request tries again; and so does the guard, in a while, since the host may
+        listen. Not `again`: only a request does."""
         self._attempts = 0
         self.why_lost = why
+        if not self._is_resting:
+            self._rest(why, at_least, again=again)
         self.clear_suspects(may_wait=False)
         self._give_up_stranded(why)
         self._refuse_waiting(why)
+
+    def _rest(self, why: str, at_least: float, *, again: bool) -> None:
+        seconds = min(_REST * 2 ** min(self._rests, 9), _LONGEST_REST)
+        wait = max(seconds, at_least) if again else None
+        self._rests, self._is_resting = self._rests + 1, True
+        self.out.append(Report(SessionUnavailable(why, wait, self._rests)))
+        if wait is not None:
+            self.out.append(SetTimer(_REOPEN, wait, jitter=_REST))
+
+    def _rest_no_more(self) -> None:
+        if self._is_resting:
+            self._is_resting = False
+            self.out.append(CancelTimer(_REOPEN))
 
     @abstractmethod
     def _refuse_waiting(self, why: str) -> None:
@@ -192,7 +238,7 @@ class Recovery(Suspecting):
 
     def _go_on(self) -> None:
         """The session is live."""
-        self._attempts = 0
+        self._attempts = self._rests = 0
         if self.session.session_id is not None and self.opens_standalone:
             self.streams.open_standalone()
         self._decide_all()
@@ -206,4 +252,11 @@ class Recovery(Suspecting):
         ...
 
 
+def _is_away(refusal: Refusal) -> bool:
+    """Whether a server that is away for a while is refused for so, by what stands before it."""
+    status = refusal.status
+    return status in BUSY or status >= 500 or is_of_router(status, refusal.body)
+
+
 _BUDGET = Timer(TimerKind.BUDGET, STANDALONE)
+_REOPEN = Timer(TimerKind.REOPEN, STANDALONE)

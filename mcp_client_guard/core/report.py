@@ -204,11 +204,24 @@ class Reinitialized:
 
 @frozen
 class SessionLost:
-    """The session is gone. Another is opened, within `reinitialize_limit`."""
+    """The session is gone. Another is opened, within `reinitialize_limit`: `Reinitialized` or `SessionUnavailable`
+    follows."""
 
     session: str
     """Fingerprint of the session ID, or `-` where the server gave none."""
     reason: str
+
+
+@frozen
+class SessionUnavailable:
+    """No session could be opened in place of the lost one. The next request tries again."""
+
+    why: str
+    wait: float | None
+    """Seconds, or a little more, until the guard tries again by itself if no request does: the host may listen.
+    None: it does not, since that would be of no use, or ask a person to log in."""
+    attempt: int
+    """How often in a row; the first one is logged as a warning."""
 
 
 @frozen
@@ -266,6 +279,7 @@ Event = (
     | StandaloneUnavailable
     | RefreshSuggested
     | SessionLost
+    | SessionUnavailable
     | Upgraded
     | UpgradeRefused
     | NotificationLost

@@ -11,7 +11,7 @@ from .answers import why_no_answer
 from .awaiting import Awaiting
 from .classify import is_of_gateway, is_suspect_answer, may_pass
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
-from .ledger import Refusal
+from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .report import StandaloneUnavailable
 from .state import StreamState, StreamStep
@@ -315,7 +315,8 @@ class Streams(Awaiting):
         elif self.calls.is_over(call):
             self.calls.unsent(call, f"its session is gone ({told.why})")
             self._finish(stream)
-        elif told.lasts or stream.budget.is_spent(self.policy.max_attempts):
+        elif told.lasts or not self._insists_on(call) or stream.budget.is_spent(self.policy.max_attempts):
+            call.unsendable = told.lasts
             if told.refused is None:
                 self.calls.not_executed(call, "wire", told.why)
             else:
@@ -325,6 +326,9 @@ class Streams(Awaiting):
             self._report_unreachable(stream, told.why)
             stream.move(StreamStep.CUT)
             self._post_again(stream, self._delay(stream))
+
+    def _insists_on(self, call: Call) -> bool:
+        return call.own is not Own.INITIALIZE or self.calls.insists
 
     def _refused_get(self, stream: Stream, status: int, body: Any, retry_after: float | None) -> None:
         """A GET drew a status: the stream alone is touched, never the session or a POST."""

@@ -1082,7 +1082,7 @@ def test_a_post_of_a_cancelled_call_is_hung_up_with_its_stream(driver: Legacy) -
     assert not outcomes(actions)
 
 
-def test_a_carrier_that_stalls_before_its_endpoint_costs_one_of_the_budget(driver: Legacy) -> None:
+def test_a_carrier_that_stalls_before_its_endpoint_costs_one_attempt(driver: Legacy) -> None:
     driver.carrier.cut()
     driver.carrier.begin()
     driver.accepts()
@@ -1092,7 +1092,7 @@ def test_a_carrier_that_stalls_before_its_endpoint_costs_one_of_the_budget(drive
     (post,) = of(driver.elapse(TimerKind.ENDPOINT), Post)
     assert post.stream == own.stream, "tried by POST, since the server may have moved"
     assert len(of(driver.peer(post.stream).refuse(405), Get)) == 1
-    assert driver.machine._calls._opened_lately == 1
+    assert driver.machine._calls._attempts == 1
 
 
 def test_a_large_event_beside_the_guard_s_own_initialize_costs_the_carrier_alone(driver: Legacy) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from mcp_client_guard.core.actions import Action, Post, TimerKind
 from mcp_client_guard.core.inputs import TimerElapsed
-from mcp_client_guard.core.model import JSON, Outcome
+from mcp_client_guard.core.model import JSON, Generation, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
-from mcp_client_guard.core.report import ListenedAgain, OrphanDropped, RefreshSuggested
+from mcp_client_guard.core.report import EndpointMoved, ListenedAgain, OrphanDropped, RefreshSuggested
 from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, reports
 
 VERSION = "2026-07-28"
@@ -161,6 +161,26 @@ def test_a_server_that_is_not_ready_is_asked_later(status: int) -> None:
     assert post.delay.attempt == 1
     assert post.delay.at_least == 7.0
     assert post.delay.cap == 60.0
+
+
+@pytest.mark.parametrize("body", [None, {"detail": "404 page not found"}])
+@pytest.mark.parametrize("status", [404, 405, 421])
+def test_nor_is_what_a_router_says_the_end_of_it(status: int, body: Any) -> None:
+    """Traefik and others say so while a deployment goes on: of the server itself it says nothing."""
+    driver, peer = subscribed()
+    driver.machine.session.generation = Generation.STATELESS_HTTP
+    actions = again(driver, peer.cut()).refuse(status, body)
+    new = again(driver, actions)
+    assert not delivered(actions)
+    assert not reports(actions, EndpointMoved)
+    new.begin()
+    assert reports(ack(new), ListenedAgain)
+
+
+def test_a_first_request_to_listen_is_told_what_was_said() -> None:
+    driver = Driver()
+    (answer,) = delivered(listen(driver).refuse(404))
+    assert answer["error"]["data"]["http_status"] == 404
 
 
 def test_it_is_never_given_up_but_ever_more_slowly() -> None:
