@@ -123,7 +123,7 @@ class Awaiting(Disowning):
         if call.drawn is not None:
             self.calls.believe_drawn(call)
         elif drawn.is_nothing:
-            self.calls.in_doubt(call, f"its connection was lost ({drawn.why}), and no answer has come")
+            self.calls.lost(call, f"its connection was lost ({drawn.why}), and no answer has come")
         else:
             self.calls.unreadable(call, drawn.body, drawn.why)
 

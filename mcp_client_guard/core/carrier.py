@@ -13,7 +13,7 @@ from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
 from .aside import Aside
-from .classify import LONGEST_RETRY_AFTER
+from .classify import BUSY, LONGEST_RETRY_AFTER
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
 from .inputs import Answered, Begun, EventReceived, IdleElapsed, Refused, TooLarge
@@ -108,15 +108,17 @@ class Carrying(Aside):
         self, stream: Stream, why: str, refusal: Refusal | None = None, *, final: bool = False
     ) -> None:
         """It has brought no endpoint: another attempt, as long as somebody awaits it."""
-        if self.calls.is_detecting:
+        stream.budget.attempts += 1
+        retry_after = (refusal and refusal.retry_after) or 0.0
+        spent = stream.budget.is_spent(self.policy.max_attempts) or retry_after > LONGEST_RETRY_AFTER
+        says_nothing = refusal is not None and refusal.status in BUSY and not spent
+        if self.calls.is_detecting and not says_nothing:
             self.calls.legacy_not_found()
             if not self._still_awaiting():
                 self.look_no_more()
                 return
-        stream.budget.attempts += 1
-        retry_after = (refusal and refusal.retry_after) or 0.0
-        spent = stream.budget.is_spent(self.policy.max_attempts) or retry_after > LONGEST_RETRY_AFTER
-        if final or spent or not (self.calls.insists and self._still_awaiting()):
+        is_awaited = self.calls.is_detecting or (self.calls.insists and self._still_awaiting())
+        if final or spent or not is_awaited:
             self.close_carrier()
             calls = self._await_no_more(why)
             if final and self.calls.may_have_moved(refusal.status if refusal else 200):

@@ -12,13 +12,15 @@ from abc import abstractmethod
 
 from attrs import define, evolve, field
 
-from .actions import EndSession, Report, Save
+from .actions import Delay, EndSession, Report, Save
 from .answers import error_answer
 from .classify import (
+    BUSY,
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
     code_of,
+    is_of_gateway,
     is_suspect_answer,
     knows_no_session,
     may_pass,
@@ -29,6 +31,7 @@ from .ledger import Call, Own, Refusal
 from .meta import meta_object, without_meta
 from .model import JSON, Generation, GenerationFound
 from .modern import STATELESS_FROM
+from .outcomes import TRIAL_SECONDS
 from .report import GenerationChosen, OrphanDropped
 from .session import session_headers
 from .state import SessionState, SessionStep, StreamState
@@ -143,7 +146,18 @@ class Choosing(Taking):
             data = {"supported": [STATELESS_FROM], "requested": call.params.get("protocolVersion")}
             body = error_answer(call.wire_id, UNSUPPORTED_VERSION, "Unsupported protocol version", data)
             refusal = evolve(refusal, body=body)
-        super().refused(call, refusal, session_sent=session_sent)
+        if call.own is Own.TRIAL and call.in_flight and self._may_try_later(call, refusal):
+            self._put(call, Delay(call.sendings, None, refusal.retry_after or 0.0))
+            call.sendings, call.refusal = call.sendings + 1, refusal
+        else:
+            super().refused(call, refusal, session_sent=session_sent)
+
+    def _may_try_later(self, trial: Call, refusal: Refusal) -> bool:
+        """A server that is away for a moment has said nothing of its generation: it is asked again while the probe
+        can be held."""
+        is_away = refusal.status in BUSY or is_of_gateway(refusal.status, refusal.body)
+        in_time = (refusal.retry_after or 0.0) < TRIAL_SECONDS
+        return is_away and in_time and trial.sendings < self.policy.max_attempts
 
     def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
         trial = TriedSession(stream, call.params, message)
@@ -171,6 +185,8 @@ class Choosing(Taking):
 
     def _failed_otherwise(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         if call.own is Own.TRIAL:
+            if refusal is None and call.refusal is not None:
+                reason = f"HTTP {call.refusal.status}"
             self._said.clear()
             self._has_no_sessions = refusal is not None and refusal.status >= 400 and not may_pass(refusal.status)
             self._pass_probes(f"no session could be opened: {reason}")

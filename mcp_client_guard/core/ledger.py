@@ -27,6 +27,8 @@ HOOK_KEY = "hook:"
 the host's."""
 NEVER_SENT = " before it was sent"
 """Ends the reason of a cancelled call of which no byte has left."""
+_TO_RUN_SECONDS = 1.0
+"""After which a refusal may be said of a request that runs: what is refused unread is refused at once."""
 _MAX_IN_DOUBT = 1024
 _ANSWER_MAY_COME = frozenset({Outcome.IN_DOUBT, Outcome.CANCELLED})
 
@@ -103,6 +105,10 @@ class Call:
     sendings: int = 1
     repeats: int = 0
     """Earlier sendings that may have run: whatever becomes of this one, the request may have run."""
+    lasting: int = 0
+    """Those of them that did not fail at once."""
+    begun_at: float | None = None
+    """When the first byte of this sending may have left."""
     refusals: int = 0
     """Earlier sendings that did not run, by the server's word, since their session was gone."""
     refusal: Refusal | None = None
@@ -204,6 +210,10 @@ class Call:
     @property
     def in_flight(self) -> bool:
         return self.outcome is None
+
+    def has_had_time(self, at: float) -> bool:
+        """Whether the server has had it for so long that it may be at work on it."""
+        return self.begun_at is not None and at - self.begun_at > _TO_RUN_SECONDS
 
     @property
     def has_row(self) -> bool:

@@ -17,8 +17,9 @@ from .ledger import Call, Refusal
 from .meta import with_subscription
 from .model import JSON, Outcome
 from .outcomes import OWN_SECONDS, deadline_timer
-from .reconcile import Reconciling, Stranded
+from .reconcile import Reconciling
 from .report import ListenedAgain, RefreshSuggested
+from .stranded import Stranded
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _LISTS = {
@@ -125,11 +126,19 @@ class Listening(Reconciling):
         self.streams.cancel(call)
         self.listen_again(call, "it was not acknowledged in time")
 
-    def in_doubt(self, call: Call, reason: str, *, again: bool = True) -> None:
+    def in_doubt(
+        self,
+        call: Call,
+        reason: str,
+        *,
+        again: bool = True,
+        refusal: Refusal | None = None,
+        lost_soon: bool = False,
+    ) -> None:
         if again and self.is_subscribed(call):
             self.listen_again(call, reason)
         else:
-            super().in_doubt(call, reason, again=again)
+            super().in_doubt(call, reason, again=again, refusal=refusal, lost_soon=lost_soon)
 
     def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
         if by == "wire" and self.is_subscribed(call):

@@ -6,9 +6,9 @@ from abc import abstractmethod
 
 from attrs import define, evolve, field
 
-from .actions import NO_DELAY, Ask, CancelTimer, Delay, SetTimer, StopAsking, Timer, TimerKind
+from .actions import NO_DELAY, Ask, CancelTimer, SetTimer, StopAsking, Timer, TimerKind
 from .answers import failed_answer, http_answer, session_lost_answer
-from .classify import BUSY, LONGEST_RETRY_AFTER, Ran, once_taken
+from .classify import Ran, once_taken
 from .consent import consent_to
 from .forms import why_unread
 from .inputs import Reconciled
@@ -18,28 +18,11 @@ from .model import JSON, CallSettled, Outcome
 from .output_schema import misfits
 from .repeats import Repeats
 from .state import SessionState
+from .stranded import MOST_REPEATS, Stranded
 from .verdicts import Fail, Resend, Resolve
 
-_MOST_REPEATS = 2
 _MOST_REFUSALS = 2
 _LOST_BEFORE = "; an earlier sending of it was lost"
-
-
-@define(eq=False, repr=False)
-class Stranded:
-    """A call without an outcome whose stream is over."""
-
-    call: Call
-    reason: str
-    ran: Ran
-    refusal: Refusal | None = None
-    by: str = "server"
-    """Who says that it did not run."""
-    is_asked: bool = False
-    was_asked: bool = False
-    may_repeat: bool = False
-    """The hook said so."""
-    delay: Delay = NO_DELAY
 
 
 @define(eq=False, repr=False)
@@ -64,7 +47,19 @@ class Reconciling(Repeats):
         """A request of the guard's own will get no answer."""
         ...
 
-    def in_doubt(self, call: Call, reason: str, *, again: bool = True) -> None:
+    def lost(self, call: Call, reason: str) -> None:
+        """The request was sent, and its connection, its stream or its session is lost before its answer."""
+        self.in_doubt(call, reason, lost_soon=not call.has_had_time(self.clock.now))
+
+    def in_doubt(
+        self,
+        call: Call,
+        reason: str,
+        *,
+        again: bool = True,
+        refusal: Refusal | None = None,
+        lost_soon: bool = False,
+    ) -> None:
         """The request may have run, and its stream is over. Not `again`: another sending would fare no better."""
         if not call.in_flight:
             return
@@ -73,12 +68,12 @@ class Reconciling(Repeats):
         elif not again:
             self._tell_in_doubt(call, reason)
         else:
-            self._strand(Stranded(call, reason, Ran.MAYBE))
+            self._strand(Stranded(call, reason, Ran.MAYBE, refusal, lost_soon=lost_soon))
 
     def _strand(self, stranded: Stranded) -> None:
         call = stranded.call
         call.troubled = True
-        if stranded.ran is not Ran.NO and not self._may_become_known(call):
+        if stranded.ran is not Ran.NO and not self._may_become_known(stranded):
             self._tell_in_doubt(call, stranded.reason)
             return
         self._stranded[call.first_wire_id] = stranded
@@ -121,19 +116,20 @@ class Reconciling(Repeats):
         """Whether an earlier sending may have had an effect."""
         return call.repeats > 0 and call.may_have_side_effects
 
-    def _may_become_known(self, call: Call) -> bool:
+    def _may_become_known(self, stranded: Stranded) -> bool:
         """Whether anything but an honest doubt can come of a call that may have run.
 
         Whether its tool has changed is seen once there is a session again.
         """
-        return self._asks_about(call) or self._consents_to(call, False)
+        return self._asks_about(stranded.call) or self._consents_to(stranded, False)
 
     def _asks_about(self, call: Call) -> bool:
         is_hook_s = call.own is Own.HOOK
         return self.has_hook and call.method == "tools/call" and not (call.is_known or is_hook_s)
 
-    def _consents_to(self, call: Call, tool_changed: bool) -> bool:
-        if call.own in (Own.HEIR, Own.HOOK) or call.repeats >= _MOST_REPEATS:
+    def _consents_to(self, stranded: Stranded, tool_changed: bool) -> bool:
+        call = stranded.call
+        if call.own in (Own.HEIR, Own.HOOK) or not stranded.may_try_again(self.policy.max_attempts):
             return False
         hints = hints_of(call.listed)
         return consent_to(self.policy, call.method, call.tool, hints, tool_changed=tool_changed)
@@ -198,13 +194,13 @@ class Reconciling(Repeats):
         """It did not run: it is sent again by itself, but not for ever, nor to a tool that has changed."""
         call = stranded.call
         unsent = stranded.by == "wire" and call.sendings > self.policy.max_attempts
-        if _is_busy(stranded.refusal) and not self._may_send_to_busy(call):
+        if stranded.is_busy and not self._may_send_to_busy(call):
             self._refuse(stranded, stranded.reason)
         elif self._may_be_listed_yet(call):
             return  # it stays stranded until then, within its deadline
         elif self._has_changed(call):
             self._refuse(stranded, "the schema of the tool changed, or may have, since it was called")
-        elif unsent or (call.refusals >= _MOST_REFUSALS and not _is_busy(stranded.refusal)):
+        elif unsent or (call.refusals >= _MOST_REFUSALS and not stranded.is_busy):
             self._refuse(stranded, stranded.reason)
         else:
             self._send_again(stranded, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}")
@@ -214,24 +210,28 @@ class Reconciling(Repeats):
         self.not_executed(stranded.call, stranded.by, reason, status)
 
     def _by_policy(self, stranded: Stranded) -> None:
-        if self._consents_to(stranded.call, self._has_changed(stranded.call)):
+        call = stranded.call
+        if self._consents_to(stranded, self._has_changed(call)):
+            stranded.wait()
             self._send_again(stranded, Outcome.RESENT, stranded.reason)
         else:
-            self._tell_in_doubt(stranded.call, stranded.reason)
+            self._tell_in_doubt(call, stranded.reason)
 
     def _send_again(self, stranded: Stranded, outcome: Outcome, reason: str) -> None:
         """Another sending of the same request: a row and a wire ID of its own, the same call key and deadline."""
         old = stranded.call
-        is_gone = outcome is Outcome.NOT_EXECUTED and stranded.by == "server" and not _is_busy(stranded.refusal)
+        is_gone = outcome is Outcome.NOT_EXECUTED and stranded.by == "server" and not stranded.is_busy
         new = evolve(
             old,
             wire_id=self.ledger.new_wire_id(),
             incarnation=self.session.incarnation,
             sendings=old.sendings + 1,
             repeats=old.repeats + (outcome is Outcome.RESENT),
+            lasting=old.lasting + (outcome is Outcome.RESENT and not stranded.is_brief),
             refusals=old.refusals + is_gone,
             refusal=stranded.refusal,
             drawn=None,
+            begun_at=None,
             joined=list(old.joined),
             troubled=stranded.delay is not NO_DELAY,
             suspected=False,
@@ -268,7 +268,7 @@ class Reconciling(Repeats):
             self._settle(call, Outcome.IN_DOUBT, reason)
         elif isinstance(verdict, Resend) and call.own is Own.HEIR:
             self._tell_in_doubt(call, f"{stranded.reason}; its arguments are not known any more")
-        elif isinstance(verdict, Resend) and call.repeats >= _MOST_REPEATS:
+        elif isinstance(verdict, Resend) and call.repeats >= MOST_REPEATS:
             self._tell_in_doubt(call, f"{stranded.reason}; it has been sent as often as it may be")
         else:
             stranded.is_asked, stranded.may_repeat = False, isinstance(verdict, Resend)
@@ -327,15 +327,16 @@ class Reconciling(Repeats):
         status = refusal.status
         ran = self._as_taken(call, ran, refusal)
         where = f", redirected to {refusal.location}, which was not followed" if refusal.location else ""
-        if ran is Ran.NO and status in BUSY and may_wait and self._may_wait(call, refusal):
-            delay = Delay(call.sendings, None, refusal.retry_after or 0.0)
-            self._strand(Stranded(call, f"HTTP {status}", Ran.NO, refusal, delay=delay))
+        busy = Stranded(call, f"HTTP {status}", Ran.NO, refusal)
+        if ran is Ran.NO and busy.is_busy and may_wait and self._may_wait(busy):
+            busy.wait()
+            self._strand(busy)
         elif ran is Ran.NO:
             self.not_executed(call, "server", f"HTTP {status}{where}", status)
         elif ran is Ran.MAYBE:
             call.said = next(iter(messages_of(refusal.body)), call.said)
             # Not again where there must be an outcome now: it would go out behind a deadline, or a cancel.
-            self.in_doubt(call, f"it was answered with HTTP {status}{where}", again=may_wait)
+            self.in_doubt(call, f"it was answered with HTTP {status}{where}", again=may_wait, refusal=refusal)
         elif not self.failed_again(call, f"HTTP {status}"):
             answer = http_answer(call, status, refusal.body, refusal.path)
             self._answer(call, answer)
@@ -349,14 +350,9 @@ class Reconciling(Repeats):
             return ran
         return once_taken(ran, refusal.status, unsafe=call.is_unsafe_call and not refusal.names(call))
 
-    def _may_wait(self, call: Call, refusal: Refusal) -> bool:
+    def _may_wait(self, busy: Stranded) -> bool:
         """A busy server: safe calls wait and are sent again; others only where its word is trusted."""
-        return (
-            self._may_send_to_busy(call)
-            and call.method != "initialize"
-            and call.sendings < self.policy.max_attempts
-            and (refusal.retry_after or 0.0) <= LONGEST_RETRY_AFTER
-        )
+        return self._may_send_to_busy(busy.call) and busy.may_try_later(self.policy.max_attempts)
 
     def _may_send_to_busy(self, call: Call) -> bool:
         return self.policy.trust_status or not call.may_have_side_effects
@@ -371,10 +367,6 @@ def hints_of(tool: JSON | None) -> JSON:
 def _schema_of(tool: JSON | None) -> JSON | None:
     """What a call of it relies on: not its words for people."""
     return tool and {name: tool.get(name) for name in ("inputSchema", "annotations")}
-
-
-def _is_busy(refusal: Refusal | None) -> bool:
-    return refusal is not None and refusal.status in BUSY
 
 
 def _asking(call: Call) -> Timer:

@@ -307,7 +307,7 @@ class Registry:
         if stream.unreadable:
             self.calls.unreadable(stream.call, None, why)
         elif stream.was_sent:
-            self.calls.in_doubt(stream.call, why)
+            self.calls.lost(stream.call, why)
         else:
             self.calls.unsent(stream.call, why)
         self._finish(stream)

@@ -20,8 +20,6 @@ from .trial import SAYS_NOT_RESUMED, is_resume_gap
 
 _PACE_MS = 10
 """A `retry:` from here on is a pace that the server has chosen; below it, or without one, the pace is ours."""
-_TO_RUN_SECONDS = 1.0
-"""After which a refusal may be said of a request that runs: what is refused unread is refused at once."""
 _NO_BODY_STATUSES = frozenset({405, 406, 501})
 
 
@@ -35,6 +33,7 @@ class Streams(Awaiting):
             stream.connection.begin(self.calls.clock.now)
             if stream.call is not None and stream.is_post:
                 stream.call.troubled = False  # it waits no more
+                stream.call.begun_at = self.calls.clock.now
             if stream.is_unwanted:
                 self._limit(stream)
 
@@ -127,7 +126,7 @@ class Streams(Awaiting):
     def _post_refused(self, stream: Stream, told: Refused) -> None:
         assert stream.call is not None
         self._finish(stream, linger=True)
-        is_late = stream.connection.has_had(_TO_RUN_SECONDS, self.calls.clock.now)
+        is_late = stream.call.has_had_time(self.calls.clock.now)
         refusal = Refusal(told.status, told.body, told.location, told.retry_after, told.path, is_late)
         self.calls.refused(stream.call, refusal, session_sent=stream.named_session)
 

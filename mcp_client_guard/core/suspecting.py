@@ -25,8 +25,8 @@ from .inputs import UNREADABLE
 from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .model import JSON, Outcome
-from .reconcile import Stranded
 from .state import SessionState
+from .stranded import Stranded
 from .stream import Stream
 
 _S = SessionState

@@ -383,14 +383,6 @@ def test_a_proxy_that_has_lost_the_server_leaves_an_unsafe_call_in_doubt(
     assert not of(driver.call(n=1).actions, Post), "the repeat latch holds"
 
 
-def test_a_harmless_request_whose_server_a_proxy_has_lost_is_sent_again_and_not_for_ever() -> None:
-    driver = Driver().opened(None)
-    request = driver.request("tools/list")
-    assert outcomes(request.refuse(504)) == [Outcome.RESENT]
-    assert outcomes(driver.sent("tools/list").refuse(504)) == [Outcome.RESENT]
-    assert outcomes(driver.sent("tools/list").refuse(504)) == [Outcome.IN_DOUBT]
-
-
 def test_what_a_server_says_in_json_rpc_is_an_answer_whatever_its_status() -> None:
     driver = Driver().opened(None)
     call = driver.call(n=1)

@@ -55,6 +55,15 @@ def refused_probes(actions: list[Action]) -> list[Any]:
     return [m["id"] for m in delivered(actions) if m.get("error", {}).get("code") == -32601]
 
 
+def refused_for_long(trial: Peer, status: int) -> list[Action]:
+    """The trial draws this until the probe is held no longer."""
+    actions = trial.refuse(status)
+    while trial.is_open:
+        trial.begin()
+        actions = trial.refuse(status)
+    return actions
+
+
 def ended(actions: list[Action]) -> list[tuple[str, bool]]:
     return [(e.headers["mcp-session-id"], e.at_once) for e in of(actions, EndSession)]
 
@@ -256,7 +265,7 @@ def test_only_what_the_server_says_of_its_sessions_is_remembered(
         trial.accept(events=False)
         trial.body("<html>")
     elif isinstance(how, int) and how > 0:
-        trial.refuse(how)
+        refused_for_long(trial, how)
         driver.standalone.refuse(405) if 0 in driver.orders else None  # nor is there a legacy stream
     elif isinstance(how, int):
         trial.answer_error(how)
@@ -282,7 +291,7 @@ def test_what_a_trial_has_drawn_says_nothing_of_the_next_one(driver: Driver, tri
     trial.refuse(406)
     driver.sent("server/discover").refuse(503)
     probe(driver)
-    driver.sent("initialize").refuse(503)
+    refused_for_long(driver.sent("initialize"), 503)
     driver.sent("server/discover").answer(DISCOVERED)
     assert driver.machine.shared.found is None
 
@@ -314,6 +323,55 @@ def test_what_worked_before_and_works_no_more_is_stored_no_longer(driver: Driver
     trial.refuse(406)
     driver.sent("server/discover").answer(DISCOVERED)
     assert records(driver.log, GenerationFound) == [GenerationFound(None)]
+
+
+AWAY = [429, 502, 503, 504]
+"""A server that is being replaced, or has too much to do, says nothing of its generation."""
+
+
+@pytest.mark.parametrize("status", AWAY)
+def test_a_server_that_is_away_for_a_moment_is_asked_again_while_the_probe_is_held(
+    driver: Driver, trial: Peer, status: int
+) -> None:
+    (post,) = of(trial.refuse(status, retry_after=2.0), Post)
+    assert (post.message["method"], post.delay.attempt, post.delay.at_least) == ("initialize", 1, 2.0)
+    trial.begin()
+    assert refused_probes(by_events(trial)) == ["h1"]
+    assert chosen(driver.log) == [SESSIONS]
+    assert driver.machine.shared.found is SESSIONS
+
+
+def test_but_no_longer_than_the_probe_can_be_held(driver: Driver, trial: Peer) -> None:
+    began = driver.now
+    for _ in range(3):
+        trial.refuse(503)
+        trial.begin()
+    trial.refuse(503)
+    (post,) = of(driver.elapse(TimerKind.DEADLINE, trial.stream), Post)
+    assert driver.now == began + 5.0
+    assert post.message["method"] == "server/discover"
+    assert not trial.is_open
+    driver.sent("server/discover").answer(DISCOVERED)
+    (event,) = reports(driver.log, GenerationChosen)
+    assert event.reason == "no session could be opened: HTTP 503"
+
+
+@pytest.mark.parametrize(("policy", "wait"), [(GuardPolicy(), 5.0), (GuardPolicy(max_attempts=1), None)])
+def test_nor_where_that_is_of_no_use(policy: GuardPolicy, wait: float | None) -> None:
+    driver = Driver(policy, generation="auto")
+    probe(driver)
+    (post,) = of(driver.sent("initialize").refuse(503, retry_after=wait), Post)
+    assert post.message["method"] == "server/discover"
+
+
+@pytest.mark.parametrize("status", AWAY)
+def test_the_probe_itself_is_tried_for_as_long(driver: Driver, trial: Peer, status: int) -> None:
+    trial.refuse(406)
+    for _ in range(5):
+        (post,) = of(driver.sent("server/discover").refuse(status), Post)
+        assert post.delay.attempt
+        driver.sent("server/discover").begin()
+    assert chosen(driver.sent("server/discover").answer(DISCOVERED)) == [STATELESS]
 
 
 def test_a_session_opened_since_is_remembered_instead(driver: Driver, trial: Peer) -> None:
@@ -443,7 +501,7 @@ def test_what_belongs_to_the_host_s_own_requests_is_not_held(driver: Driver, tri
     assert delivered(call.event(None, note("of its call")))
 
 
-@pytest.mark.parametrize("how", ["cut", "503", "405"])
+@pytest.mark.parametrize("how", ["cut", "500", "405"])
 def test_a_look_that_fails_leaves_whoever_awaits_its_endpoint_to_be_tried(how: str) -> None:
     driver = Legacy(generation="auto")
     asked = probe(driver)

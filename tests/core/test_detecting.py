@@ -51,7 +51,7 @@ def test_a_refusal_of_the_first_initialize_is_held_until_a_get_has_been_answered
     assert outcomes(driver.log) == [Outcome.COMPLETED]
 
 
-@pytest.mark.parametrize("status", [401, 403, 406, 408, 409, 410, 415, 429, 500, 503])
+@pytest.mark.parametrize("status", [401, 403, 406, 408, 409, 410, 415, 500])
 def test_any_other_refusal_is_the_answer(status: int) -> None:
     sent = refused(auto(), status)
     assert delivered(sent.actions)
@@ -72,7 +72,8 @@ def test_an_error_of_older_servers_says_nothing_of_the_generation(code: int) -> 
 
 
 @pytest.mark.parametrize(
-    "how", ["404", "401", "503", "cut", "not written", "another event", "another origin", "no events", "silence"]
+    "how",
+    ["404", "401", "500", "502", "cut", "not written", "another event", "another origin", "no events", "silence"],
 )
 @pytest.mark.parametrize("status", [400, 404, 405])
 def test_otherwise_the_first_refusal_is_the_answer(how: str, status: int) -> None:
@@ -100,6 +101,50 @@ def test_otherwise_the_first_refusal_is_the_answer(how: str, status: int) -> Non
     assert driver.machine.session.state is SessionState.NEW
     assert not driver.carrier.is_open
     assert of(refused(driver).actions, Get), "that was said of this one: the server may come back as another"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_is_busy_has_not_said_whether_it_has_a_legacy_stream(status: int) -> None:
+    driver = auto()
+    refused(driver)
+    actions = driver.carrier.refuse(status, retry_after=2.0)
+    assert delivered(actions) == []
+    (get,) = of(actions, Get)
+    assert (get.delay.attempt, get.delay.at_least) == (1, 2.0)
+    driver.carrier.begin()
+    (post,) = of(driver.serves(), Post)
+    assert post.message["method"] == "initialize"
+
+
+def test_nor_is_it_asked_for_ever() -> None:
+    driver = Legacy(GuardPolicy(max_attempts=2), generation="sessions")
+    refused(driver)
+    for _ in range(2):
+        assert delivered(driver.carrier.refuse(503)) == []
+    (answer,) = delivered(driver.carrier.refuse(503))
+    assert answer["error"]["data"]["http_status"] == 405
+    assert not driver.carrier.is_open
+
+
+def test_what_is_said_later_than_anybody_waits_is_said_for_good() -> None:
+    driver = auto()
+    refused(driver)
+    assert delivered(driver.carrier.refuse(503, retry_after=61.0))
+
+
+@pytest.mark.parametrize("status", [429, 502, 503])
+def test_an_initialize_that_is_tried_again_finds_it_too(status: int) -> None:
+    """The server is being replaced, and says what it is once it is there."""
+    driver = auto()
+    assert not of(refused(driver, status).actions, Get), "that says nothing of the generation"
+    again = driver.sent("initialize")
+    assert again.order.delay.attempt == 1
+    again.begin()
+    assert of(again.refuse(405), Get)
+    driver.serves()
+    driver.answers(driver.sent("initialize"), LEGACY_RESULT)
+    assert driver.machine.session.generation is Generation.LEGACY_SSE
+    assert outcomes(driver.log)[-1] is Outcome.COMPLETED
 
 
 def test_the_wait_for_the_endpoint_is_bounded_by_witness_timeout() -> None:

@@ -270,13 +270,14 @@ def test_leaving_ends_it() -> None:
     assert outcomes(actions) == [Outcome.CANCELLED], "nothing about it is in doubt"
 
 
-@pytest.mark.parametrize("times", [3])
-def test_one_that_was_never_acknowledged_is_tried_twice_more(times: int) -> None:
+@pytest.mark.parametrize(("after", "times"), [(60, 3), (0, 10)])
+def test_one_that_was_never_acknowledged_is_not_tried_for_ever(after: float, times: int) -> None:
     driver = Driver()
     peer = listen(driver)
     for _ in range(times - 1):
-        peer = again(driver, peer.cut())
-    actions = peer.cut()
+        peer = again(driver, peer.cut(after=after))
+        peer.begin()
+    actions = peer.cut(after=after)
     assert outcomes(actions) == [Outcome.IN_DOUBT]
     assert delivered(actions)[0]["error"]["code"] == -31901
 

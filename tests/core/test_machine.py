@@ -145,7 +145,8 @@ def test_an_initialize_that_fails_leaves_the_session_new(how: str) -> None:
         sent.refuse(406)
     else:
         for _ in range(3):  # it is harmless, and so it is sent again
-            driver.sent("initialize").cut()
+            driver.sent("initialize").begin()
+            driver.sent("initialize").cut(after=60)
     assert driver.machine.session.state is SessionState.NEW
     assert driver.opened().machine.session.state is SessionState.LIVE
 

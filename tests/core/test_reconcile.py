@@ -11,7 +11,6 @@ from mcp_client_guard.core.answers import (
     CODE_IN_DOUBT,
     CODE_NOT_EXECUTED,
     CODE_SESSION_LOST,
-    IN_DOUBT_KEY,
     CallInDoubt,
 )
 from mcp_client_guard.core.inputs import Forwarded
@@ -78,15 +77,6 @@ def test_a_read_only_call_that_was_cut_is_sent_again_and_answered_once(driver: D
     actions = driver.sent("tools/call").answer()
     assert [m["id"] for m in delivered(actions)] == [call.host_id]
     assert call.event("late", call.result()) == []
-
-
-def test_a_method_without_effects_is_sent_again_too_but_not_for_ever(driver: Driver) -> None:
-    driver.request("resources/read", {"uri": "a://1"})
-    for _ in range(2):
-        assert outcomes(driver.sent("resources/read").cut()) == [Outcome.RESENT]
-    actions = driver.sent("resources/read").cut()
-    assert outcomes(actions) == [Outcome.IN_DOUBT]
-    assert IN_DOUBT_KEY in error_of(actions)["data"]
 
 
 @pytest.mark.parametrize(("rule", "sent"), [("always", True), ("never", False), ("if_idempotent", False)])
@@ -266,10 +256,6 @@ def test_who_waits_for_a_busy_server(
     assert bool(calls_in(actions)) is waits
     if not waits:
         assert error_of(actions)["code"] == CODE_NOT_EXECUTED
-
-
-def test_an_initialize_refused_by_a_busy_server_is_the_host_s_to_repeat() -> None:
-    assert error_of(Driver().request("initialize").refuse(503))["code"] == CODE_NOT_EXECUTED
 
 
 def test_a_busy_answer_after_the_loss_waits_for_the_next_session(driver: Driver) -> None:

@@ -51,6 +51,7 @@ from .hosts import (
     progress,
     refuse,
     run_together,
+    steps,
 )
 
 pytestmark = pytest.mark.anyio
@@ -794,3 +795,36 @@ async def test_a_server_that_wants_an_hour_is_not_waited_for(playing: Playing, w
         assert (got.code, got.data["http_status"]) == (CODE_NOT_EXECUTED, 429)
         assert max(waits) < 60
     assert not mcp.ran
+
+
+# --- away for a moment ----------------------------------------------------------------------------
+
+
+AWAY = {"502": refuse(502), "504": refuse(504), "reset": steps(How.RST), "429": refuse(429), "503": refuse(503)}
+"""What is drawn while the server is being replaced."""
+
+
+@pytest.mark.parametrize("how", AWAY)
+async def test_a_server_that_is_replaced_is_waited_for_by_harmless_calls(
+    playing: Playing, waits: list[float], how: str
+) -> None:
+    mcp = Sessions(Death(404))
+    async with playing(mcp) as (server, host):
+        await know_tools(host)
+        waits.clear()
+        mcp.on_call = in_turn(*[AWAY[how]] * 6, mcp.call)
+        assert await host.call("look", n=1) == Answer("look 1")
+        assert len([wait for wait in waits if wait >= 0.1]) == 6
+        assert initializes(server) == 1
+    assert mcp.ran == {"look 1": 1}
+
+
+@pytest.mark.parametrize("how", AWAY)
+async def test_so_it_is_by_a_host_that_starts_meanwhile(playing: Playing, waits: list[float], how: str) -> None:
+    mcp = Sessions(Death(404))
+    mcp.on_initialize = in_turn(*[AWAY[how]] * 6, mcp.initialize)
+    async with playing(mcp) as (server, host):
+        assert await host.call("charge", n=1) == Answer("charge 1")
+        assert initializes(server) == 7
+    assert len([wait for wait in waits if wait >= 0.1]) == 6
+    assert len(mcp.opened) == 1
