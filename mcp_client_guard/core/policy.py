@@ -188,7 +188,8 @@ class GuardPolicy:
     max_attempts: int = field(default=10, validator=_count)
     """Failed attempts to open, in a row and without progress, after which a call is tried once more and given up:
     10 are eleven attempts, over about 43 s where each fails at once (the waits between them double from 0.1 s to
-    10 s; a server's `retry:` makes them longer)."""
+    10 s; a server's `retry:` makes them longer). What may be sent again, and draws 429 or 503, or 502, 504 or
+    a cut within a second, is sent ten times in all, over about 33 s."""
     max_event_size: int = field(default=16 * _MiB, validator=_count)
     """Bytes in one SSE event or one JSON body."""
     max_held: int = field(default=4096, validator=_count)
