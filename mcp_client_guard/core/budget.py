@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 _FRUITLESS_RESUMES = 5
 _SERVER_ERRORS = 3
 _UNWITNESSED_ENDS = 4
+_HELD_SECONDS = 5.0
+"""A resume that was open for so long says nothing against its server: who has lost a call ends its resume at once (an
+empty 200 of the Python SDKs). An honest one that is silent while a tool runs is cut by a proxy (nginx: after 60 s),
+or ends the connection itself, to be asked again (SEP-1699)."""
 
 
 @define(eq=False, repr=False)
@@ -26,7 +30,8 @@ class Budget:
     """Resumes that ended without a message where the server names no wait: a fresh ID alone, each time, fills the
     budget again but must not make a storm."""
     fruitless: int = 0
-    """Barren resumes, less those in which the witness came: only these use up the budget."""
+    """Barren resumes, less those in which the witness came: only these use up the budget. One that is held open for a
+    while breaks the row."""
     _fruitless_since: float = field(default=0.0, init=False)
     unwitnessed: int = 0
     """Ends of a trial with unknown events and no witness."""
@@ -57,12 +62,15 @@ class Budget:
 
     def account(self, ended: Connection, at: float, *, paced: bool) -> None:
         """What the connection that just ended says about opening another. `paced`: the server names a wait."""
-        if paced or (ended.progressed and ended.messages):
+        is_held = ended.resumed and not ended.unexpected_status and ended.has_lived(at, _HELD_SECONDS)
+        if is_held or paced or (ended.progressed and ended.messages):
             self.hasty = 0
         elif ended.resumed:
             self.hasty += 1
         if not ended.answered:
             self.attempts += 1
+        elif is_held:  # as long between two as a storm is none
+            self.attempts = self.barren = self.fruitless = self.server_errors = 0
         elif ended.resumed and not ended.progressed:
             self.barren += 1
             if not ended.witnessed:

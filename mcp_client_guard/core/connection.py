@@ -91,6 +91,6 @@ class Connection:
         """Its status line has come."""
         self.answered, self.opened_at = True, at
 
-    def has_lived(self, at: float) -> bool:
-        """Whether it was a good one of those that last: the next one's delay starts over."""
-        return self.opened_at is not None and at - self.opened_at >= _STEADY_SECONDS
+    def has_lived(self, at: float, seconds: float = _STEADY_SECONDS) -> bool:
+        """Whether it was open for so long: by default, as long as a good one of those that last."""
+        return self.opened_at is not None and at - self.opened_at >= seconds

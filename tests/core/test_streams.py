@@ -1070,13 +1070,55 @@ def test_resumes_that_end_without_anything_new_are_given_up_after_a_minute_and_f
     call = driver.call().stream_up()
     call.end()
     ends = 0
-    while call.is_open:
+    while call.is_open and ends < 99:
         call.accept()
-        actions = call.end(after=11)
+        actions = call.end(after=4.9)
         ends += 1
     assert in_doubt(actions)
-    assert ends == 7, "60 s after the first fruitless resume"
-    assert [g.delay.attempt for g in of(driver.log, Get)[-3:]] == [4, 5, 6]
+    assert ends == 14, "60 s after the first fruitless resume"
+    assert [g.delay.attempt for g in of(driver.log, Get)[-3:]] == [11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("lives", "retry"), [(5.0, None), (60.0, None), (10.0, 2000)], ids=["5 s", "a proxy's 60 s", "polled"]
+)
+@pytest.mark.parametrize("clean", [True, False])
+def test_one_that_was_held_open_says_nothing_against_the_server(
+    driver: Driver, lives: float, retry: int | None, clean: bool
+) -> None:
+    """A tool may be silent for as long as it runs: the call waits on, to its own deadline."""
+    call = driver.call()
+    call.accept()
+    call.event("p", None, retry=retry)
+    call.cut()
+    for _ in range(30):
+        call.accept()
+        actions = call.cut(clean=clean, after=lives)
+        assert [get.delay.attempt for get in of(actions, Get)] == [0], "there is no storm to slow down"
+    call.accept()
+    assert outcomes(call.event("e1", call.result())) == [Outcome.COMPLETED]
+
+
+def test_it_breaks_a_row_of_those_that_do(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    call.cut()
+    for _ in range(20):
+        for status in (502, 500, 500):
+            call.refuse(status)
+        for _ in range(4):
+            call.accept()
+            call.cut()
+        call.accept()
+        assert not in_doubt(call.cut(after=60))
+
+
+def test_a_2xx_without_events_is_none_however_long_it_takes(driver: Driver) -> None:
+    call = driver.call().stream_up()
+    call.cut()
+    for _ in range(5):
+        call.accept(events=False)
+        actions = call.cut(after=20)
+    assert in_doubt(actions)
 
 
 def test_a_resume_in_which_the_witness_came_never_uses_up_the_budget(call: Peer) -> None:
@@ -1092,12 +1134,12 @@ def test_a_fresh_id_fills_the_budget_but_makes_no_storm(driver: Driver) -> None:
     call = driver.call()
     call.accept()
     call.event("p", None, retry=0)
-    call.end(after=20)
+    call.end(after=4)
     delays = []
     for number in range(12):
         call.accept()
         call.event(f"q{number}", None)
-        actions = call.end(after=20)
+        actions = call.end(after=4)
         assert not in_doubt(actions)
         delays.append(of(actions, Get)[0].delay.attempt)
     assert delays == list(range(1, 13))
@@ -1125,13 +1167,13 @@ def test_resumes_that_bring_a_message_without_an_id_each_time_end(driver: Driver
     call.event("p1", None, retry=retry)
     call.end()
     attempts = []
-    while call.is_open:
+    while call.is_open and len(attempts) < 99:
         call.accept()
         call.event(None, note("the same each time"))
-        actions = call.end(after=11)
+        actions = call.end(after=4)
         attempts += [get.delay.attempt for get in of(actions, Get)]
     assert in_doubt(actions)
-    assert attempts == list(range(1, 7)), "it ends settle_after after the first, with a growing delay until then"
+    assert attempts == list(range(1, 16)), "it ends settle_after after the first, with a growing delay until then"
 
 
 def test_a_new_id_among_them_is_progress(driver: Driver) -> None:
