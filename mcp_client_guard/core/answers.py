@@ -16,7 +16,7 @@ from attrs import frozen
 
 from .inputs import BodyReceived
 from .ledger import Call
-from .messages import messages_of
+from .messages import messages_of, text_of
 from .model import JSON
 from .policy import HARMLESS_METHODS, OPENING_METHODS
 
@@ -78,11 +78,11 @@ class CallInDoubt:
         if not isinstance(value, dict) or value.get("outcome") != "in_doubt":
             return None
         return cls(
-            reason=str(value.get("reason", "")),
-            method=str(value.get("method", "")),
-            tool=value.get("tool"),
-            call_key=str(value.get("call_key", "")),
-            session=str(value.get("session", "-")),
+            reason=text_of(value.get("reason")),
+            method=text_of(value.get("method")),
+            tool=text_of(value.get("tool")) or None,
+            call_key=text_of(value.get("call_key")),
+            session=text_of(value.get("session", "-")),
             cancel_signalled=value.get("cancel_signalled") is True,
         )
 
@@ -157,10 +157,10 @@ class CallNotExecuted:
             return None
         status, tool = data.get("http_status"), data.get("tool")
         return cls(
-            str(data.get("by", "")),
-            str(data.get("reason", "")),
+            text_of(data.get("by")),
+            text_of(data.get("reason")),
             status if isinstance(status, int) else None,
-            str(data.get("method", "")),
+            text_of(data.get("method")),
             tool if isinstance(tool, str) else None,
         )
 

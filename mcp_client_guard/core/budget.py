@@ -13,9 +13,9 @@ _FRUITLESS_RESUMES = 5
 _SERVER_ERRORS = 3
 _UNWITNESSED_ENDS = 4
 _HELD_SECONDS = 5.0
-"""A resume that was open for so long says nothing against its server: who has lost a call ends its resume at once (an
-empty 200 of the Python SDKs). An honest one that is silent while a tool runs is cut by a proxy (nginx: after 60 s),
-or ends the connection itself, to be asked again (SEP-1699)."""
+"""A resume that was open for so long says nothing against its server: who has lost a call ends its resume at once
+(an empty 200 of the Python SDKs). An honest one that is silent while a tool runs is cut by a proxy (nginx: after
+60 s), or ends the connection itself, to be asked again (SEP-1699)."""
 
 
 @define(eq=False, repr=False)
@@ -30,8 +30,8 @@ class Budget:
     """Resumes that ended without a message where the server names no wait: a fresh ID alone, each time, fills the
     budget again but must not make a storm."""
     fruitless: int = 0
-    """Barren resumes, less those in which the witness came: only these use up the budget. One that is held open for a
-    while breaks the row."""
+    """Barren resumes, less those in which the witness came: only these use up the budget. One that is held open
+    for a while breaks the row."""
     _fruitless_since: float = field(default=0.0, init=False)
     unwitnessed: int = 0
     """Ends of a trial with unknown events and no witness."""

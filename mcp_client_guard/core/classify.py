@@ -148,8 +148,13 @@ def knows_no_session(status: int, body: Any) -> bool:
     if is_modern(body):
         return True
     code = code_of(body)
-    names_versions = code is not None and "supported" in str(body["error"].get("data"))
+    names_versions = code is not None and _names_versions(body["error"].get("data"))
     return (status, code) in ((400, INVALID_PARAMS), (404, METHOD_NOT_FOUND)) and not names_versions
+
+
+def _names_versions(data: Any) -> bool:
+    words = data if isinstance(data, dict) else (data,)
+    return any(isinstance(word, str) and "supported" in word for word in words)
 
 
 def knows_only_sessions(status: int, body: Any) -> bool:

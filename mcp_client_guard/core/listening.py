@@ -180,7 +180,7 @@ def _refreshing(call: Call) -> Timer:
 def _items(honoured: Mapping[str, Any]) -> set[str]:
     """What a filter holds, one by one."""
     return {name for name, value in honoured.items() if value is True} | {
-        f"{name} {item}" for name, value in honoured.items() if isinstance(value, list) for item in value
+        f"{name} {item}" for name, value in honoured.items() for item in _texts_in(value)
     }
 
 
@@ -188,9 +188,12 @@ def _notifications(honoured: JSON) -> list[JSON]:
     lists: list[JSON] = [{"method": method} for name, method in _LISTS.items() if honoured.get(name) is True]
     uris = honoured.get(_URIS)
     return lists + [
-        {"method": "notifications/resources/updated", "params": {"uri": uri}}
-        for uri in (uris if isinstance(uris, list) else [])
+        {"method": "notifications/resources/updated", "params": {"uri": uri}} for uri in _texts_in(uris)
     ]
+
+
+def _texts_in(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _addressed(message: JSON, call: Call) -> JSON:

@@ -41,6 +41,19 @@ def is_message(body: JSON) -> bool:
     return isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
 
 
+def says_the_same(one: Any, other: Any) -> bool:
+    """Whether two parts of messages are equal; not if they are nested too deep to tell."""
+    try:
+        return bool(one == other)
+    except RecursionError:
+        return False
+
+
+def text_of(value: Any) -> str:
+    """A member that is to be a text: empty where it is anything else."""
+    return value if isinstance(value, str) else ""
+
+
 def tells_of_success(message: JSON) -> bool:
     """Whether this answer is a result, and none of a tool that has failed."""
     result = message.get("result")

@@ -13,7 +13,7 @@ from .consent import consent_to
 from .forms import why_unread
 from .inputs import Reconciled
 from .ledger import NEVER_SENT, Call, Own, Refusal
-from .messages import messages_of
+from .messages import messages_of, says_the_same
 from .model import JSON, CallSettled, Outcome
 from .output_schema import misfits
 from .repeats import Repeats
@@ -137,12 +137,12 @@ class Reconciling(Repeats):
     @property
     def changed_tools(self) -> list[str]:
         """Those that are not, or may not be, what the host takes them for."""
-        return sorted(name for name, tool in self.tools.items() if self.present_tools.get(name) != tool)
+        return sorted(n for n, tool in self.tools.items() if not says_the_same(self.present_tools.get(n), tool))
 
     def _has_changed(self, call: Call) -> bool:
         """Whether its tool takes other arguments than when the host wrote this call, or may."""
         present = self.present_tools.get(call.tool or "")
-        return call.listed is not None and _schema_of(present) != _schema_of(call.listed)
+        return call.listed is not None and not says_the_same(_schema_of(present), _schema_of(call.listed))
 
     def _may_be_listed_yet(self, call: Call) -> bool:
         """Whether nobody knows yet what its tool is in this session, and the list that would say so is late."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
+from .messages import says_the_same
 from .model import JSON, Generation, SessionOpened, fingerprint
 from .modern import version_of, without_session
 from .state import SESSION, SessionState, SessionStep, step
@@ -120,12 +121,15 @@ def session_headers(session_id: str | None, protocol_version: str | None) -> dic
 
 def shown_server(info: Any) -> str:
     """Name and version, from what a server says of itself: unverified, for people. "?" if it says neither."""
-    named = [str(info.get(part) or "").strip() for part in ("name", "version")] if isinstance(info, dict) else []
+    said = [info.get(part) for part in ("name", "version")] if isinstance(info, dict) else []
+    named = [str(part).strip() for part in said if isinstance(part, (str, int, float))]
     return " ".join(filter(None, named)) or "?"
 
 
 def differences(before: JSON, after: JSON) -> tuple[str, ...]:
     """What the server says of itself in the new session that it did not say in the old one."""
     return tuple(
-        name for name in ("protocolVersion", "serverInfo", "capabilities") if before.get(name) != after.get(name)
+        name
+        for name in ("protocolVersion", "serverInfo", "capabilities")
+        if not says_the_same(before.get(name), after.get(name))
     )

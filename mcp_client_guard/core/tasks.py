@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from .answers import CODE_HTTP_STATUS, NO_ANSWER
 from .classify import METHOD_NOT_FOUND, code_of, is_modern, is_suspect_answer
+from .messages import text_of
 from .model import JSON
 
 STATUS, RESULT = "tasks/get", "tasks/result"
@@ -79,7 +80,7 @@ def told_of(task: Task, method: str, message: JSON) -> Told:
     result = message.get("result")
     if not isinstance(result, dict):
         return Told()
-    status = str(result.get("status"))
+    status = text_of(result.get("status"))
     if not task.is_extension:
         return Told(fetch=_FETCH.get(status))
     if status not in _TERMINAL:
@@ -115,6 +116,6 @@ def ends_task(method: str, message: JSON) -> bool:
     if method not in (STATUS, "tasks/cancel") or not isinstance(result, dict):
         return False
     # The `tasks/get` of 2025-11-25 tells the status only: what the call gave is still to be had.
-    status = str(result.get("status"))
+    status = text_of(result.get("status"))
     has_outcome = status in _TERMINAL and ("result" in result or "error" in result)
     return status == "cancelled" or has_outcome

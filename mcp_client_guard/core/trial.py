@@ -146,8 +146,11 @@ class Trial:
 
 def is_resume_gap(body: Any) -> bool:
     """409 with a `resume_gap` anywhere in its JSON: the server itself says that events are missing."""
-    if isinstance(body, dict):
-        return any(k == "resume_gap" or is_resume_gap(v) for k, v in body.items())
-    if isinstance(body, list):
-        return any(is_resume_gap(v) for v in body)
-    return bool(body == "resume_gap")
+    waiting = [body]  # for a server may nest it deeper than Python recurs
+    while waiting:
+        value = waiting.pop()
+        if value == "resume_gap" or (isinstance(value, dict) and "resume_gap" in value):
+            return True
+        if isinstance(value, (dict, list)):
+            waiting.extend(value.values() if isinstance(value, dict) else value)
+    return False
