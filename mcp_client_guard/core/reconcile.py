@@ -326,17 +326,16 @@ class Reconciling(Repeats):
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
         status = refusal.status
         ran = self._as_taken(call, ran, refusal)
-        where = f", redirected to {refusal.location}, which was not followed" if refusal.location else ""
         busy = Stranded(call, f"HTTP {status}", Ran.NO, refusal)
         if ran is Ran.NO and busy.is_busy and may_wait and self._may_wait(busy):
             busy.wait()
             self._strand(busy)
         elif ran is Ran.NO:
-            self.not_executed(call, "server", f"HTTP {status}{where}", status)
+            self.not_executed(call, "server", refusal.words, status)
         elif ran is Ran.MAYBE:
             call.said = next(iter(messages_of(refusal.body)), call.said)
             # Not again where there must be an outcome now: it would go out behind a deadline, or a cancel.
-            self.in_doubt(call, f"it was answered with HTTP {status}{where}", again=may_wait, refusal=refusal)
+            self.in_doubt(call, f"it was answered with {refusal.words}", again=may_wait, refusal=refusal)
         elif not self.failed_again(call, f"HTTP {status}"):
             answer = http_answer(call, status, refusal.body, refusal.path)
             self._answer(call, answer)

@@ -51,8 +51,9 @@ class Disconnected:
     wait: float = 0.0
     """Seconds that the server has us wait before the stream may be opened again: its `retry:` or `Retry-After`."""
     attempt: int = 0
-    """How often in a row it could not be opened again, by a connection or for a 5xx; 0: it was cut, or is put off.
-    The first one is logged as a warning. Where others wait for the server, too, the first to fail tells it."""
+    """How often in a row it could not be opened again, by a connection or for what came (a 5xx, no events); 0: it
+    was cut, or is put off. The first one is logged as a warning. Where others wait for the server, too, the first to
+    fail tells it."""
 
 
 @frozen
@@ -165,7 +166,8 @@ class EndpointRefused:
 
 @frozen
 class StandaloneUnavailable:
-    """The server offers no standalone stream (any more). Requests are not touched by it."""
+    """The server offers no standalone stream (any more), or the client cannot ask for it: a login has failed.
+    Requests are not touched by it."""
 
     why: str
 

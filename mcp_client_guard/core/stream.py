@@ -61,6 +61,8 @@ class Stream:
     state: StreamState = StreamState.OPEN
     connection: Connection = field(factory=Connection)
     """The present one, which alone may speak for this stream."""
+    has_opened: bool = False
+    """A GET for it was answered by an event stream, if only to a process before this one."""
     retry_ms: int | None = None
     exact: Exact | None = None
     """None: the next resume asks for the overlap."""

@@ -10,7 +10,7 @@ from .actions import Hangup, Report, Timer, TimerKind
 from .answers import why_no_answer
 from .awaiting import Awaiting
 from .classify import is_of_gateway, is_suspect_answer, may_pass
-from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused
+from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
 from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .report import StandaloneUnavailable
@@ -58,9 +58,14 @@ class Streams(Awaiting):
                 stream.move(StreamStep.ANSWERED)
         elif not told.is_events:
             connection.unexpected_status = told.status
-        elif told.resumed is False and connection.resumed:
+        else:
+            stream.has_opened = True
+            self._get_answered(stream, told)
+
+    def _get_answered(self, stream: Stream, told: Answered) -> None:
+        if told.resumed is False and stream.connection.resumed:
             self._gap_reported(stream, SAYS_NOT_RESUMED)
-        elif connection.resumed:
+        elif stream.connection.resumed:
             self._begin_trial(stream, told)
         elif stream.state is StreamState.LOST:  # the standalone stream, without a cursor
             stream.move(StreamStep.ANSWERED)
@@ -95,7 +100,18 @@ class Streams(Awaiting):
         held = EventReceived(stream.number, stream.connection.number, None, b"", told.body)
         if stream.kind is StreamKind.CALL and self._take_alone(stream, [held]):
             return
-        self._refused_get(stream, stream.connection.unexpected_status, told.body, None)
+        self._no_events(stream, told.body, told.media_type or "no media type")
+
+    def _no_events(self, stream: Stream, body: Any, came: str) -> None:
+        status = stream.connection.unexpected_status
+        self._refused_get(stream, Refusal(status, body, came=f"{came}, and no event stream"))
+
+    def too_large(self, told: TooLarge) -> None:
+        stream = self.current(told.stream, told.connection)
+        if stream is not None and stream.kind is StreamKind.STANDALONE and stream.connection.unexpected_status:
+            self._no_events(stream, None, self._too_large("a body"))
+        else:
+            super().too_large(told)
 
     def refused(self, told: Refused) -> None:
         stream = self.current(told.stream, told.connection)
@@ -121,7 +137,7 @@ class Streams(Awaiting):
         elif stream.connection.on_socket:
             self._socket_refused(stream, told.status)
         else:
-            self._refused_get(stream, told.status, told.body, told.retry_after)
+            self._refused_get(stream, Refusal(told.status, told.body, told.location, told.retry_after))
 
     def _post_refused(self, stream: Stream, told: Refused) -> None:
         assert stream.call is not None
@@ -175,6 +191,8 @@ class Streams(Awaiting):
             self._note_lost(stream, told.why, may_try=not (told.written or told.lasts))
         elif stream.is_post and not (connection.answered or told.written):
             self._not_written(stream, told)
+        elif stream.kind is StreamKind.STANDALONE and connection.unexpected_status:
+            self._no_events(stream, None, f"a body that was cut ({told.why})")
         else:
             self._see_offered(stream)
             self._cut(stream, told.why, told.at, clean=told.clean)
@@ -329,12 +347,14 @@ class Streams(Awaiting):
     def _insists_on(self, call: Call) -> bool:
         return call.own is not Own.INITIALIZE or self.calls.insists
 
-    def _refused_get(self, stream: Stream, status: int, body: Any, retry_after: float | None) -> None:
-        """A GET drew a status: the stream alone is touched, never the session or a POST."""
-        resumed = stream.connection.resumed
+    def _refused_get(self, stream: Stream, refusal: Refusal) -> None:
+        """A GET drew a status, or no events: the stream alone is touched, never the session or a POST."""
+        resumed, status, body = stream.connection.resumed, refusal.status, refusal.body
         if stream.kind is StreamKind.STANDALONE and not resumed and _is_final(stream, status):
-            self.out.append(Report(StandaloneUnavailable(f"HTTP {status}")))
+            self.out.append(Report(StandaloneUnavailable(refusal.words)))
             self._finish(stream)
+            if is_suspect_answer(body) and status < 300:
+                self.calls.probe(refusal)
             return
         if resumed and (status == 410 or (status == 409 and is_resume_gap(body))):
             self._gap_reported(stream, f"the server reports a gap (HTTP {status})")
@@ -347,13 +367,13 @@ class Streams(Awaiting):
             self._resume_refused(stream, status)
             return
         elif (status >= 400 and not may_pass(status)) or (status < 300 and is_suspect_answer(body)):
-            self.calls.probe(Refusal(status, body))  # of the standalone stream, which was open before
+            self.calls.probe(refusal)  # of the standalone stream, which was open before
         stream.budget.attempts += 1
         if stream.call is not None and stream.budget.is_spent(self.policy.max_attempts):
             self._give_up(stream, f"its stream could not be resumed (HTTP {status})")
             return
-        failed = f"HTTP {status}" if status >= 500 and stream.state is not StreamState.OPEN else ""
-        self._reopen(stream, self._delay(stream, retry_after or 0.0), failed)
+        failed = refusal.words if not 400 <= status < 500 and stream.state is not StreamState.OPEN else ""
+        self._reopen(stream, self._delay(stream, refusal.retry_after or 0.0), failed)
 
     def _resume_refused(self, stream: Stream, status: int) -> None:
         """Refused for good: once more with the exact cursor, which a server may still hold."""
@@ -377,6 +397,6 @@ def _waits(stream: Stream) -> bool:
 
 
 def _is_final(stream: Stream, status: int) -> bool:
-    """Whether the server offers no standalone stream: its word for it, or any refusal of the very first one."""
-    never_opened = stream.state is StreamState.OPEN
-    return status in _NO_BODY_STATUSES or (never_opened and status >= 400 and not may_pass(status))
+    """Whether the server offers no standalone stream: its word for it, or whatever else it has for one that never
+    opened, unless that is of the moment."""
+    return status in _NO_BODY_STATUSES or not (stream.has_opened or may_pass(status))

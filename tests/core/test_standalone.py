@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Get, Hangup, Post, SetTimer, TimerKind
+from mcp_client_guard.core.actions import Get, Hangup, Post, Report, SetTimer, TimerKind
+from mcp_client_guard.core.inputs import UNREADABLE, BodyReceived
 from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
@@ -76,6 +77,79 @@ def test_a_server_that_refuses_the_first_get_offers_no_such_stream(status: int) 
 def test_a_first_get_that_may_yet_succeed_is_tried_again(status: int) -> None:
     actions = unopened().standalone.refuse(status)
     assert of(actions, Get)[0].delay.attempt == 1
+
+
+SUSPECT = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Method not allowed."}}
+
+
+@pytest.mark.parametrize("failed_before", [False, True])
+@pytest.mark.parametrize(
+    ("status", "body", "media_type", "why"),
+    [
+        (200, {"name": "srv"}, "application/json", "HTTP 200, application/json, and no event stream"),
+        (200, UNREADABLE, "text/html", "HTTP 200, text/html, and no event stream"),
+        (202, None, "", "HTTP 202, no media type, and no event stream"),
+        (204, None, "", "HTTP 204, no media type, and no event stream"),
+        (200, SUSPECT, "application/json", "HTTP 200, application/json, and no event stream"),
+    ],
+)
+def test_a_first_get_that_is_answered_without_events_is_told_and_not_asked_again(
+    status: int, body: Any, media_type: str, why: str, failed_before: bool
+) -> None:
+    driver = unopened()
+    if failed_before:
+        driver.standalone.refuse(503)
+    driver.standalone.accept(events=False, status=status)
+    told = BodyReceived(0, driver.standalone.connection, body, status, media_type)
+    actions = driver.feed(told)
+    assert reports(actions, StandaloneUnavailable) == [StandaloneUnavailable(why)]
+    assert not of(actions, Get)
+    assert [post.message["method"] for post in of(actions, Post)] == ["ping"] * (body is SUSPECT)
+    assert driver.call().is_open, "requests are not touched"
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("cut", "HTTP 200, a body that was cut (ReadError), and no event stream"),
+        ("large", "HTTP 200, a body larger than max_event_size (16777216 bytes), and no event stream"),
+    ],
+)
+def test_nor_is_one_whose_body_cannot_be_read(how: str, why: str) -> None:
+    driver = unopened()
+    driver.standalone.accept(events=False)
+    actions = driver.standalone.cut("ReadError") if how == "cut" else driver.standalone.too_large()
+    assert reports(actions, StandaloneUnavailable) == [StandaloneUnavailable(why)]
+    assert not of(actions, Get)
+
+
+def test_nor_one_that_is_led_elsewhere() -> None:
+    actions = unopened().standalone.refuse(302, location="https://login.example/")
+    why = "HTTP 302, redirected to https://login.example/, which was not followed"
+    assert reports(actions, StandaloneUnavailable) == [StandaloneUnavailable(why)]
+    assert not of(actions, Get)
+
+
+def test_nor_one_that_is_refused_after_attempts_that_failed() -> None:
+    driver = unopened()
+    driver.standalone.cut("ConnectError", written=False)
+    driver.standalone.refuse(503)
+    assert reports(driver.standalone.refuse(404), StandaloneUnavailable)
+
+
+@pytest.mark.parametrize("how", ["body", "cut", "redirect"])
+def test_of_one_that_was_open_it_is_told_and_it_is_asked_again(stream: Peer, how: str) -> None:
+    stream.cut()
+    if how == "redirect":
+        actions, why = stream.refuse(302), "HTTP 302"
+    else:
+        stream.accept(events=False)
+        actions = stream.body(None) if how == "body" else stream.cut("ReadError")
+        came = "no media type" if how == "body" else "a body that was cut (ReadError)"
+        why = f"HTTP 200, {came}, and no event stream"
+    assert [(told.why, told.attempt) for told in reports(actions, Disconnected)] == [(why, 2)]
+    assert of(actions, Get)
+    assert not reports(actions, StandaloneUnavailable)
 
 
 def test_a_405_that_comes_later_ends_the_stream_and_nothing_else(driver: Driver, stream: Peer) -> None:
@@ -565,7 +639,7 @@ def test_a_body_for_it_is_nobody_s(driver: Driver, stream: Peer) -> None:
     stream.cut()
     stream.accept(events=False)
     actions = stream.body(call.result())
-    assert [type(a) for a in actions] == [Hangup, Get]
+    assert [type(a) for a in actions] == [Report, Hangup, Get]
     assert outcomes(actions) == []
 
 
