@@ -7,13 +7,13 @@ from abc import abstractmethod
 from attrs import define, field
 
 from .actions import NO_DELAY, Delay, Hangup
+from .barred import Barred
 from .state import StreamStep
 from .stream import STANDALONE, Stream, StreamKind
-from .streams import Streams
 
 
 @define(eq=False, repr=False)
-class Aside(Streams):
+class Aside(Barred):
     """Keeps it, with its cursor, for the case that there is no legacy stream."""
 
     _aside: Stream | None = field(default=None, init=False)

@@ -83,6 +83,14 @@ class Budget:
         steady = ended.has_lived(at) or (ended.progressed and paced)
         self.attempts = self.hasty = 0 if steady else max(self.attempts, self.hasty) + 1
 
+    def count_refused(self, *, may_be_held: bool) -> None:
+        """A GET was refused. `may_be_held`: perhaps for the connection before it, which the server still holds."""
+        if may_be_held and self.rechecks:
+            # We hung up a good one to look again, and a proxy may keep that until the server has more to write.
+            self.barren += 1
+        else:
+            self.attempts += 1
+
     def is_fruitless(self, at: float, settle_after: float) -> bool:
         """Whether resumes have brought nothing new so often, and for so many seconds, that they never will."""
         return self.fruitless >= _FRUITLESS_RESUMES and at - self._fruitless_since >= settle_after

@@ -16,7 +16,7 @@ from .aside import Aside
 from .classify import BUSY, LONGEST_RETRY_AFTER
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
-from .inputs import Answered, Begun, EventReceived, IdleElapsed, Refused, TooLarge
+from .inputs import Answered, Begun, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
 from .ledger import Call, Own, Refusal
 from .messages import messages_of
 from .model import JSON, Generation
@@ -105,12 +105,19 @@ class Carrying(Aside):
                 self._give_up(stream, why)
 
     def _carrier_failed(
-        self, stream: Stream, why: str, refusal: Refusal | None = None, *, final: bool = False
+        self,
+        stream: Stream,
+        why: str,
+        refusal: Refusal | None = None,
+        *,
+        final: bool = False,
+        lasts: bool = False,
     ) -> None:
-        """It has brought no endpoint: another attempt, as long as somebody awaits it."""
+        """It has brought no endpoint: another attempt, as long as somebody awaits it, unless what has failed
+        `lasts`. `final`: by the server's word there is none."""
         stream.budget.attempts += 1
         retry_after = (refusal and refusal.retry_after) or 0.0
-        spent = stream.budget.is_spent(self.policy.max_attempts) or retry_after > LONGEST_RETRY_AFTER
+        spent = lasts or stream.budget.is_spent(self.policy.max_attempts) or retry_after > LONGEST_RETRY_AFTER
         says_nothing = refusal is not None and refusal.status in BUSY and not spent
         if self.calls.is_detecting and not says_nothing:
             self.calls.legacy_not_found()
@@ -125,6 +132,7 @@ class Carrying(Aside):
                 self.calls.legacy_gone(calls)
                 return
             for call in calls:
+                call.unsendable = lasts
                 self.calls.unopened(call, f"the stream of its session could not be opened ({why})", refusal)
             return
         self.out.append(Report(Unreachable(stream.name, why, stream.budget.attempts)))
@@ -225,6 +233,14 @@ class Carrying(Aside):
         later = told.status in _TRY_LATER or told.status >= 500
         refusal = Refusal(told.status, told.body, told.location, told.retry_after, told.path)
         self._carrier_failed(stream, f"HTTP {told.status}", refusal, final=not later)
+
+    def lost(self, told: ConnectionLost) -> None:
+        stream = self.current(told.stream, told.connection)
+        is_carrier = stream is not None and stream.kind is StreamKind.CARRIER
+        if stream is not None and is_carrier and told.lasts and not stream.connection.answered:
+            self._carrier_failed(stream, told.words, lasts=True)
+        else:
+            super().lost(told)
 
     def event(self, event: EventReceived) -> None:
         stream = self._streams.get(event.stream)

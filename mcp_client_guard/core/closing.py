@@ -120,6 +120,8 @@ class Closing(Trials):
         standalone = self._streams.get(STANDALONE)
         if standalone is None or standalone.state is StreamState.OPEN or standalone.trail.cursor is None:
             return False
+        if standalone.barred:
+            return False  # nobody knows whether it ever will be
         return self._is_nobody_s(stream, event)
 
     def _is_nobody_s(self, stream: Stream, event: EventReceived) -> bool:

@@ -160,6 +160,11 @@ class ConnectionLost:
     refused: int | None = None
     """The status by which the server has refused it, and by which the client wanted to log in."""
 
+    @property
+    def words(self) -> str:
+        """Why, for people."""
+        return self.why if self.refused is None else f"HTTP {self.refused}, then {self.why}"
+
 
 @frozen
 class IdleElapsed:
@@ -194,6 +199,8 @@ class UpgradeAnswered:
     """Seconds, from `Retry-After`."""
     why: str = ""
     """Why there was no answer."""
+    lasts: bool = False
+    """As that of a `ConnectionLost`."""
 
 
 @frozen

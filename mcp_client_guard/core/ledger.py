@@ -259,13 +259,14 @@ class Refusal:
     is_late: bool = False
     """It came so long after the request that this may have been running."""
     came: str = ""
-    """With a 2xx, for people: what was there in the place of what was asked for."""
+    """To a GET, with a 2xx, for people: what was there in the place of an event stream."""
 
     @property
     def words(self) -> str:
         """For people."""
-        led = f"redirected to {self.location}, which was not followed" if self.location else self.came
-        return f"HTTP {self.status}, {led}" if led else f"HTTP {self.status}"
+        led = f", redirected to {self.location}, which was not followed" if self.location else ""
+        came = f", {self.came}, and no event stream" if self.came else ""
+        return f"HTTP {self.status}{led}{came}"
 
     def names(self, call: Call) -> bool:
         """Whether it is of a server that has read this request, and taken it for its own."""

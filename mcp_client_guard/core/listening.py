@@ -58,6 +58,9 @@ class Listening(Reconciling):
         """Whether the host has been told that it is subscribed, and still wants to be."""
         return call.in_flight and self._subscription(call).honoured is not None
 
+    def _wants_another(self, call: Call) -> bool:
+        return self.is_subscribed(call) and not call.unsendable
+
     def _subscription(self, call: Call) -> Subscription:
         if not call.is_subscription:
             return Subscription()
@@ -135,13 +138,14 @@ class Listening(Reconciling):
         refusal: Refusal | None = None,
         lost_soon: bool = False,
     ) -> None:
-        if again and self.is_subscribed(call):
+        if again and self._wants_another(call):
             self.listen_again(call, reason)
         else:
+            again = again and not (call.is_subscription and call.unsendable)
             super().in_doubt(call, reason, again=again, refusal=refusal, lost_soon=lost_soon)
 
     def not_executed(self, call: Call, by: str, reason: str, status: int | None = None) -> None:
-        if by == "wire" and self.is_subscribed(call):
+        if by == "wire" and self._wants_another(call):
             self.listen_again(call, reason)
         else:
             super().not_executed(call, by, reason, status)

@@ -68,6 +68,8 @@ class Stream:
     """None: the next resume asks for the overlap."""
     unreadable: bool = False
     """What came on it instead of an answer could not be read, or was nothing."""
+    barred: int = 0
+    """How often in a row the host's client could not ask for it, and would not fare better."""
     in_vain: str = ""
     """Why what the server has asked on it will not be answered."""
     offered_session_id: str | None = field(default=None, repr=False)

@@ -103,8 +103,7 @@ class Streams(Awaiting):
         self._no_events(stream, told.body, told.media_type or "no media type")
 
     def _no_events(self, stream: Stream, body: Any, came: str) -> None:
-        status = stream.connection.unexpected_status
-        self._refused_get(stream, Refusal(status, body, came=f"{came}, and no event stream"))
+        self._refused_get(stream, Refusal(stream.connection.unexpected_status, body, came=came))
 
     def too_large(self, told: TooLarge) -> None:
         stream = self.current(told.stream, told.connection)
@@ -185,6 +184,8 @@ class Streams(Awaiting):
             return
         connection = stream.connection
         connection.begun = connection.begun or told.written
+        if stream.call is not None:
+            stream.call.unsendable = told.lasts and not connection.answered
         if connection.last_look is not None:
             self._conclude(stream, complete=False)
         elif stream.kind is StreamKind.NOTE:
@@ -333,11 +334,8 @@ class Streams(Awaiting):
             self.calls.unsent(call, f"its session is gone ({told.why})")
             self._finish(stream)
         elif told.lasts or not self._insists_on(call) or stream.budget.is_spent(self.policy.max_attempts):
-            call.unsendable = told.lasts
-            if told.refused is None:
-                self.calls.not_executed(call, "wire", told.why)
-            else:
-                self.calls.not_executed(call, "server", f"HTTP {told.refused}, then {told.why}", told.refused)
+            by = "wire" if told.refused is None else "server"
+            self.calls.not_executed(call, by, told.words, told.refused)
             self._finish(stream)
         else:
             self._report_unreachable(stream, told.why)
@@ -368,7 +366,7 @@ class Streams(Awaiting):
             return
         elif (status >= 400 and not may_pass(status)) or (status < 300 and is_suspect_answer(body)):
             self.calls.probe(refusal)  # of the standalone stream, which was open before
-        stream.budget.attempts += 1
+        stream.budget.count_refused(may_be_held=status == 409)
         if stream.call is not None and stream.budget.is_spent(self.policy.max_attempts):
             self._give_up(stream, f"its stream could not be resumed (HTTP {status})")
             return

@@ -114,16 +114,15 @@ class TakeOver(OwnRequests):
         self._proofs += 1
         self._send_own(Own.PROOF, "ping", {}, delay=delay)
 
-    def _not_proven(self, reason: str, refusal: Refusal | None) -> None:
+    def _not_proven(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         """The server has said neither that the old session lives nor that it is gone."""
-        if refusal is not None and refusal.status in LOCKED:
-            self._put_off(reason, refusal.status)
-            return
         later = refusal is None or refusal.status in _TRY_LATER or refusal.status >= 500
         may_ask = self._proofs < _MOST_PROOFS and self.clock.now - self._offered_at < _PROOF_SECONDS
-        if later and may_ask:
+        if refusal is not None and refusal.status in LOCKED:
+            self._put_off(reason, refusal.status)
+        elif later and may_ask and not call.unsendable:
             self._prove((refusal and refusal.retry_after) or 0.0)
-        elif reason.endswith(NEVER_SENT):
+        elif call.unsendable or reason.endswith(NEVER_SENT):
             self._put_off(reason, None)  # nor could another session be opened
         else:
             self._not_adopted(reason)
@@ -387,12 +386,14 @@ class TakeOver(OwnRequests):
         elif call.own is Own.TASK and refusal is not None and code_of(refusal.body) == UNKNOWN_TASK:
             self._task_answered(call, refusal.body)
         elif call.own is Own.TASK and call.ticket in self._tasks:
-            # Where the session is lost, the next one asks again.
             if refusal is not None:
                 self.probe(refusal)
-            self.out.append(SetTimer(_pace(call.ticket), _ASK_AGAIN_SECONDS))
+            if call.unsendable and (heir := self.ledger.by_first(call.ticket)) is not None:
+                self.in_doubt(heir, f"its task could not be asked for ({reason})")  # the next process may
+            else:  # where the session is lost, the next one asks again
+                self.out.append(SetTimer(_pace(call.ticket), _ASK_AGAIN_SECONDS))
         elif call.own is Own.PROOF and self._offer is not None:
-            self._not_proven(reason, refusal)
+            self._not_proven(call, reason, refusal)
 
 
 def _pace(wire_id: int) -> Timer:

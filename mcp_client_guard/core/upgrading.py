@@ -86,6 +86,9 @@ class Upgrading(Notes):
                 self.calls.probe(Refusal(404, told.body))
         else:
             why = told.why if told.status is None else f"HTTP {told.status}"
+            if told.lasts:
+                self._stay(why)
+                return
             self._failed(f"{why}, not a ticket" if told.status == 200 else why, told.retry_after or 0.0)
 
     def _forget_question(self) -> None:

@@ -16,7 +16,7 @@ from mcp_client_guard.core.stream import STANDALONE
 
 from .answer import Answer, path_of
 from .http import origin_of
-from .sent import DEEPEST_CAUSE, Sent, is_stream_error, why_lost
+from .sent import DEEPEST_CAUSE, Sent, is_of_network, why_lost
 from .sse import EventReader, parse_json
 
 logger = logging.getLogger("mcp_client_guard")
@@ -117,9 +117,8 @@ class Exchange:
     def lost(self, error: BaseException, url: str) -> ConnectionLost:
         """It failed. An error that is not of the network's comes again: of a login, a hook."""
         order, sent = self.order, self.sent
-        # The refusal of a request of an auth flow's own is not; that of ours is an answer.
-        is_of_network = is_stream_error(error) and getattr(error, "response", None) is None
-        if not is_of_network:
+        comes_again = not is_of_network(error)
+        if comes_again:
             name, where = type(error).__name__, origin_of(url)
             logger.warning(
                 "%s: unexpected %s while talking to the server\n%s", where, name, _frames_of(error).rstrip()
@@ -133,7 +132,7 @@ class Exchange:
             written,
             clean=False,
             why=why,
-            lasts=not is_of_network or sent.unsendable is not None,
+            lasts=comes_again or sent.unsendable is not None,
             refused=sent.refused,
         )
 

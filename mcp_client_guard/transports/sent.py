@@ -180,6 +180,12 @@ def is_stream_error(error: BaseException) -> bool:
     return isinstance(error, (*_client_errors(), OSError))
 
 
+def is_of_network(error: BaseException) -> bool:
+    """Whether the network has failed, and not a login, or a hook."""
+    # The refusal of a request of an auth flow's own is not of it; that of ours is an answer.
+    return is_stream_error(error) and getattr(error, "response", None) is None
+
+
 def _client_errors() -> tuple[type[BaseException], ...]:
     families = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
     return (*ERRORS, *(kind for each in families for kind in (each.HTTPError, each.StreamError, each.InvalidURL)))

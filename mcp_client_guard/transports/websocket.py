@@ -29,7 +29,7 @@ from . import http
 from .answer import Answer
 from .exchange import Exchange, SocketEnded
 from .heeding import Heed
-from .sent import is_stream_error
+from .sent import is_of_network, is_stream_error
 from .sse import parse_json
 
 SUBPROTOCOL = Subprotocol("mcp-upgrade.v1")
@@ -77,7 +77,7 @@ class Sockets:
         except BaseException as error:  # of a client of the user's, anything
             if not is_theirs(error):
                 raise
-            return UpgradeAnswered(order.question, None, why=type(error).__name__)
+            return UpgradeAnswered(order.question, None, why=type(error).__name__, lasts=not is_of_network(error))
 
     async def converse(self, exchange: Exchange, order: OpenSocket, shell: Shell) -> None:
         """One socket, from its handshake to its end, or the refusal of it.

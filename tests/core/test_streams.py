@@ -1129,6 +1129,34 @@ def test_a_resume_in_which_the_witness_came_never_uses_up_the_budget(call: Peer)
     assert outcomes(call.event("e3", call.result())) == [Outcome.COMPLETED]
 
 
+def test_a_409_after_our_own_recheck_is_waited_out_however_long_it_takes(driver: Driver, call: Peer) -> None:
+    """We hung up a good connection; a proxy keeps that until the server has something to write."""
+    call.resumed()
+    call.event("e2", call.progress(2))
+    driver.elapse(TimerKind.RECHECK, call.stream)
+    delays = [of(call.refuse(409), Get)[0].delay.attempt for _ in range(30)]
+    assert delays == list(range(1, 31)), "ever more slowly"
+    call.accept()
+    call.event("e2", call.progress(2))
+    assert outcomes(call.event("e3", call.result())) == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("status", [409, 502])
+def test_any_other_refusal_uses_up_the_attempts(driver: Driver, call: Peer, status: int) -> None:
+    call.resumed()
+    call.event("e2", call.progress(2))
+    if status == 502:
+        driver.elapse(TimerKind.RECHECK, call.stream)
+    else:
+        call.cut()
+    refusals = 0
+    while call.is_open and refusals < 99:
+        call.refuse(status)
+        refusals += 1
+    assert in_doubt(driver.log)
+    assert refusals == 11
+
+
 def test_a_fresh_id_fills_the_budget_but_makes_no_storm(driver: Driver) -> None:
     """`retry: 0`, a new priming ID on every connection, and its end: for ever."""
     call = driver.call()
