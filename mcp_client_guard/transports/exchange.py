@@ -16,7 +16,7 @@ from mcp_client_guard.core.stream import STANDALONE
 
 from .answer import Answer, path_of
 from .http import origin_of
-from .sent import DEEPEST_CAUSE, Sent, is_of_network, why_lost
+from .sent import DEEPEST_CAUSE, Sent, why_lost
 from .sse import EventReader, parse_json
 
 logger = logging.getLogger("mcp_client_guard")
@@ -117,7 +117,7 @@ class Exchange:
     def lost(self, error: BaseException, url: str) -> ConnectionLost:
         """It failed. An error that is not of the network's comes again: of a login, a hook."""
         order, sent = self.order, self.sent
-        comes_again = not is_of_network(error)
+        comes_again = not sent.is_of_network(error)
         if comes_again:
             name, where = type(error).__name__, origin_of(url)
             logger.warning(

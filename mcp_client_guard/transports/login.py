@@ -51,6 +51,9 @@ class _Watched:
                 asked = await flow.asend(response)
         except StopAsyncIteration:
             return
+        except TimeoutError as error:
+            sent.login.gave_up = error.errno is None  # that of a socket has a number
+            raise
         finally:
             await flow.aclose()
 

@@ -46,6 +46,8 @@ class LetGo:
     """Something was before the last, too: an answer to that says nothing of all."""
     refused: int | None = None
     """It was, by this status, and the login has let go of nothing since."""
+    gave_up: bool = False
+    """Whoever it has asked, a person perhaps, took too long."""
     _answer: Any = None
     """What the login has come to know of the last."""
     _overtaken: list[Any] = field(factory=list)
@@ -144,6 +146,12 @@ class Sent:
             return False
         return not (self.login.is_to_httpx() and self._is_of_connecting(error))
 
+    def is_of_network(self, error: BaseException) -> bool:
+        """Whether the network has failed, and not a login, or a hook."""
+        # The refusal of a request of an auth flow's own is not of it; that of ours is an answer.
+        is_refusal = getattr(error, "response", None) is not None
+        return is_stream_error(error) and not (is_refusal or self.login.gave_up)
+
     def _is_of_connecting(self, error: BaseException) -> bool:
         """Hooks and auth flows have requests and errors of their own: this is that by which connecting failed."""
         cause = error.__cause__
@@ -178,12 +186,6 @@ def owner_of(thing: Any, method: str) -> type | None:
 def is_stream_error(error: BaseException) -> bool:
     """Whether this is an error of a client's, or of the socket below."""
     return isinstance(error, (*_client_errors(), OSError))
-
-
-def is_of_network(error: BaseException) -> bool:
-    """Whether the network has failed, and not a login, or a hook."""
-    # The refusal of a request of an auth flow's own is not of it; that of ours is an answer.
-    return is_stream_error(error) and getattr(error, "response", None) is None
 
 
 def _client_errors() -> tuple[type[BaseException], ...]:

@@ -29,7 +29,7 @@ from . import http
 from .answer import Answer
 from .exchange import Exchange, SocketEnded
 from .heeding import Heed
-from .sent import is_of_network, is_stream_error
+from .sent import is_stream_error
 from .sse import parse_json
 
 SUBPROTOCOL = Subprotocol("mcp-upgrade.v1")
@@ -70,14 +70,17 @@ class Sockets:
     async def ask(self, order: AskUpgrade) -> UpgradeAnswered:
         """The server's word. Raises nothing."""
         headers = {**order.headers, "accept": "application/json", "content-type": "application/json"}
+        sent = self.endpoint.sending("POST")
         try:
             with anyio.fail_after(_ASK_SECONDS):
-                async with self.endpoint.request("POST", headers, http.body_of(order.body)) as answer:
+                async with self.endpoint.request("POST", headers, http.body_of(order.body), sent=sent) as answer:
                     return await _answered(order.question, answer)
         except BaseException as error:  # of a client of the user's, anything
             if not is_theirs(error):
                 raise
-            return UpgradeAnswered(order.question, None, why=type(error).__name__, lasts=not is_of_network(error))
+            return UpgradeAnswered(
+                order.question, None, why=type(error).__name__, lasts=not sent.is_of_network(error)
+            )
 
     async def converse(self, exchange: Exchange, order: OpenSocket, shell: Shell) -> None:
         """One socket, from its handshake to its end, or the refusal of it.
