@@ -133,7 +133,7 @@ class GuardPolicy:
         on_unverified: A witness never came: `"settle"` its calls as in doubt (default), or `"continue"`.
         id_scheme: What the server promises of its event IDs: `"opaque"` (default), `"monotone"`, `"contiguous"`.
         witness_timeout: For a resumed stream to prove itself (5).
-        settle_after: Of resumes that bring nothing new, after which a call is given up (60).
+        settle_after: Of resumes that end at once with nothing new, after which a call is given up (60).
         recheck: Without a message on a resumed stream, after which it is resumed once more (15).
         max_idle: Without a byte, after which a resumable stream counts as cut (90).
         max_attempts: Failed attempts to open, in a row, before the last one (10).
@@ -177,9 +177,10 @@ class GuardPolicy:
     """How long a resumed stream has to prove itself, and what is overdue has to follow, such as an answer in the
     place of one that could not be read."""
     settle_after: float = field(default=60.0, validator=_seconds)
-    """Give a call up after this long of resumes that each ended without anything new (five or more in a row).
-    Where answers come on another stream than their POST's (legacy HTTP+SSE, and servers that were seen to do so):
-    so long a call waits for its answer after its POST was lost, or drew what a proxy may say."""
+    """Give a call up after this long of resumes that each ended within 5 s without anything new (five or more in a
+    row; a server that holds one open for longer waits for the call, too). Where answers come on another stream than
+    their POST's (legacy HTTP+SSE, and servers that were seen to do so): so long a call waits for its answer after
+    its POST was lost, or drew what a proxy may say."""
     recheck: float = field(default=15.0, validator=_seconds)
     """Resume once more if a resumed stream stays without a message this long; doubles up to a minute."""
     max_idle: float = field(default=90.0, validator=_seconds)
