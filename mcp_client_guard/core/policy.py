@@ -178,9 +178,9 @@ class GuardPolicy:
     place of one that could not be read."""
     settle_after: float = field(default=60.0, validator=_seconds)
     """Give a call up after this long of resumes that each ended within 5 s without anything new (five or more in a
-    row; a server that holds one open for longer waits for the call, too). Where answers come on another stream than
-    their POST's (legacy HTTP+SSE, and servers that were seen to do so): so long a call waits for its answer after
-    its POST was lost, or drew what a proxy may say."""
+    row; a server that holds one open for longer waits for the call, too). Where answers come on another stream
+    than their POST's (legacy HTTP+SSE, and servers that were seen to do so): so long a call waits for its answer
+    after its POST was lost, or drew what a proxy may say."""
     recheck: float = field(default=15.0, validator=_seconds)
     """Resume once more if a resumed stream stays without a message this long; doubles up to a minute."""
     max_idle: float = field(default=90.0, validator=_seconds)

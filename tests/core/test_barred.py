@@ -213,7 +213,8 @@ def test_a_carrier_that_cannot_be_asked_for_fails_who_awaits_it_at_once() -> Non
 def test_one_that_was_lost_is_not_asked_for_until_the_host_wants_it() -> None:
     driver = Legacy().opened()
     driver.carrier.cut()
-    assert not of(no_login(driver.carrier), (Get)), "no other session is tried"
+    assert not of(no_login(driver.carrier), Get), "no other session is tried"
+    assert TimerKind.REOPEN not in [timer.kind for timer in driver.timers], "nor later"
     driver.call()
     assert driver.carrier.is_open
 
