@@ -32,6 +32,15 @@ def test_one_that_shows_the_witness_waits_longer_each_time_and_uses_nothing_up()
     assert (budget.attempt, budget.is_fruitless(1000.0, settle_after=0.0)) == (9, False)
 
 
+def test_a_server_that_shows_the_witness_and_names_a_wait_is_polled_at_its_pace() -> None:
+    budget = Budget()
+    for _ in range(9):
+        budget.account(resumed(witnessed=True), 0.0, paced=True)
+    assert budget.attempt == 0
+    budget.account(resumed(), 0.0, paced=True)
+    assert budget.attempt == 1, "without the witness it may be another log"
+
+
 @pytest.mark.parametrize("refilled", ["by a new event", "by the witness"])
 def test_refilled_the_time_begins_anew(refilled: str) -> None:
     budget = Budget()
