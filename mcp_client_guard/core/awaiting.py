@@ -12,7 +12,8 @@ from typing import Any
 
 from attrs import define, field
 
-from .actions import NO_DELAY, Report, SetTimer, Timer, TimerKind
+from .actions import Report, SetTimer, Timer, TimerKind
+from .connection import Connection
 from .disowning import Disowning
 from .ledger import Call, Own
 from .report import Disconnected
@@ -75,8 +76,7 @@ class Awaiting(Disowning):
         if not self.is_answered_elsewhere(call):
             return False
         stream = self._new_stream(call.wire_id, StreamKind.CALL, call.method)
-        self._new_connection(stream, NO_DELAY)
-        stream.call, stream.connection.begun = call, True
+        stream.call = call
         self.out.append(Report(Disconnected(stream.name, why, 0, resumable=False)))
         self._wait_elsewhere(stream, why)
         return True
@@ -84,7 +84,7 @@ class Awaiting(Disowning):
     def _wait_elsewhere(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
         self._drawn[stream.number] = Drawn(None, why, is_nothing=True)
-        stream.unreadable = True
+        stream.connection, stream.unreadable = Connection(begun=True), True
         stream.move(StreamStep.CUT)
         seconds = self._patience_with(stream.call)
         self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), seconds))

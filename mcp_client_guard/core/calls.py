@@ -239,8 +239,9 @@ class Calls(Choosing):
         call.cancelled = ran = self._withdraw(call)
         before = "" if ran else NEVER_SENT
         self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
-        if ran and not call.stateless and not self.is_over(call):
-            message = {**sent.message, "params": {**params, "requestId": call.wire_id}}
+        known_as = self._known_as(call)
+        if ran and known_as is not None and not call.stateless and not self.is_over(call):
+            message = {**sent.message, "params": {**params, "requestId": known_as}}
             self._settled_first(call)
             self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, sent.headers)
 

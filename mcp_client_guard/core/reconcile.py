@@ -238,6 +238,7 @@ class Reconciling(Repeats):
             was_taken=False,
             cancelled=False,
             previous=(old.incarnation, old.wire_id),
+            lost=(old.incarnation, old.wire_id) if outcome is Outcome.RESENT else old.lost,
         )
         old.later = new
         self._stranded.pop(old.first_wire_id, None)

@@ -64,7 +64,10 @@ class Recovery(Suspecting):
         self._is_leaving = False
         if self.is_detecting and not by_word:
             self.legacy_not_found()  # the stream that was looked for is hung up
-        self._reinitialize()
+        if self.insists:
+            self._reinitialize()
+        else:
+            self._stay_lost("it was lost soon after it was opened")
 
     def _opener(self) -> Stream | None:
         return None if self._initializing is None else self.streams.of(self._initializing)
@@ -146,6 +149,8 @@ class Recovery(Suspecting):
     def budget_refilled(self) -> None:
         """A minute is over since the first of the sessions that were opened in place of lost ones."""
         self._opened_lately = self._looks_lately = 0
+        if self.session.state is _S.LIVE:
+            self._rests = 0
 
     def reconnect(self) -> None:
         """The same for a session that could not be opened; and whether the present one answers."""
@@ -237,8 +242,8 @@ class Recovery(Suspecting):
         self._report_connected()
 
     def _go_on(self) -> None:
-        """The session is live."""
-        self._attempts = self._rests = 0
+        """The session is live. Whether it lasts is seen in a minute."""
+        self._attempts = 0
         if self.session.session_id is not None and self.opens_standalone:
             self.streams.open_standalone()
         self._decide_all()

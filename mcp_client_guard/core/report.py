@@ -216,7 +216,7 @@ class SessionLost:
 
 @frozen
 class SessionUnavailable:
-    """No session could be opened in place of the lost one. The next request tries again."""
+    """No session could be opened in place of the lost one, or none that lasted. The next request tries again."""
 
     why: str
     wait: float | None

@@ -202,9 +202,11 @@ class SharedLedger:
                 continue
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
-            since = None if call.told is Told.NOBODY else call.settled_at
-            at = now if since is None else now - max(0.0, wall_now - since)
             unknown = call.outcome in NOT_KNOWN and not call.never_left
+            # Whoever repeated one in doubt was told of it.
+            is_untold = call.told is Told.NOBODY and not (unknown and call.repeats)
+            since = None if is_untold else call.settled_at
+            at = now if since is None else now - max(0.0, wall_now - since)
             doubt = Doubt(call.call_key, told, at, call.named, number=call.wire_id)
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
                 self.doubt(call.arguments_digest, doubt)

@@ -256,7 +256,8 @@ class Taking(TakeOver):
     def _withdraw_newest(self, call: Call) -> bool:
         """The same, of its newest sending alone."""
         stranded = self._stranded.get(call.first_wire_id)
-        return self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO
+        call.is_unsent = not (self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO)
+        return not call.is_unsent
 
     def _stop(self, call: Call) -> None:
         if self._withdraw_newest(call):
@@ -270,10 +271,18 @@ class Taking(TakeOver):
 
     def _hears_cancel(self, call: Call) -> bool:
         """Whether the server can be told so, by a notification."""
-        return not (call.stateless or call.method == "initialize" or self.is_over(call) or self.is_task(call))
+        hears_none = call.stateless or call.method == "initialize" or self.is_over(call) or self.is_task(call)
+        return not hears_none and self._known_as(call) is not None
+
+    def _known_as(self, call: Call) -> int | None:
+        """The wire ID under which the server may work on it: an earlier sending's, where the last has not left."""
+        if not call.is_unsent:
+            return call.wire_id
+        incarnation, wire_id = call.lost or (0, 0)
+        return wire_id if incarnation == self.session.incarnation else None
 
     def _post_cancelled(self, call: Call, reason: str) -> None:
-        params = {"requestId": call.wire_id, "reason": reason}
+        params = {"requestId": self._known_as(call), "reason": reason}
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
         self.streams.post_note(self.ledger.new_wire_id(), "notifications/cancelled", message, {})
 

@@ -7,6 +7,10 @@ from attrs import frozen
 _EACH = 2**17
 BLOCKS = 2**14 - 64
 """Some servers keep a request's ID in 32 bits, signed; the last blocks are for who needs more than one."""
+_STRIDE = 14503
+"""Blocks from one connection's to the next one's. A connection of millions of requests needs the blocks behind its
+own, up to 32 of which are of none of the next 400 connections, nor of the last."""
+_BACK = pow(_STRIDE, -1, BLOCKS)
 _LAPS = 32
 """When all blocks were used they are used again, from another place within them: a session may have outlived as
 many connections."""
@@ -14,8 +18,8 @@ many connections."""
 
 def first_wire_id(number: int) -> int:
     """Of the connection with this number, from 0."""
-    lap, block = divmod(number, BLOCKS)
-    return 1 + block * _EACH + lap % _LAPS * (_EACH // _LAPS)
+    lap, place = divmod(number, BLOCKS)
+    return 1 + place * _STRIDE % BLOCKS * _EACH + lap % _LAPS * (_EACH // _LAPS)
 
 
 def block_of(wire_id: int) -> int:
@@ -30,4 +34,4 @@ class EarlierIds:
     own: int
 
     def __contains__(self, wire_id: int) -> bool:
-        return (block_of(wire_id) - self.first) % BLOCKS < self.own - self.first
+        return (block_of(wire_id) * _BACK - self.first) % BLOCKS < self.own - self.first

@@ -13,7 +13,7 @@ from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RefreshSuggested, SessionUnavailable, Unreachable
 from mcp_client_guard.core.state import SessionState
-from tests.core.driver import Driver, delivered, of, outcomes, posted, reports
+from tests.core.driver import RESULT, Driver, delivered, of, outcomes, posted, reports
 from tests.core.legacy import Legacy
 
 ROUTER = [404, 405, 421]
@@ -227,3 +227,30 @@ def test_a_legacy_call_waits_for_the_server_that_a_router_has_not_found() -> Non
     driver.reopened()
     answered = driver.answers(driver.sent("tools/call"))
     assert [m["id"] for m in delivered(answered)] == [call.host_id]
+
+
+def test_sessions_that_die_at_once_are_opened_ever_more_rarely(
+    driver: Driver,
+) -> None:
+    """Two replicas that know nothing of each other's sessions: what opens one is not what hears of it next."""
+    refuse_all(driver, 503)
+    waits = rests(driver.log)
+    for opened in range(4):
+        driver.elapse(TimerKind.REOPEN)
+        driver.sent("initialize").answer(RESULT, session_id=f"session-{opened}")
+        actions = driver.sent("notifications/initialized").refuse(404)
+        assert not [p for p in of(actions, Post) if p.message["method"] == "initialize"]
+        waits += rests(actions)
+    assert waits == [10, 20, 40, 60, 60]
+
+
+def test_one_that_lives_for_a_minute_is_as_good_as_the_first(driver: Driver) -> None:
+    refuse_all(driver, 503)
+    driver.elapse(TimerKind.REOPEN)
+    driver.reinitialized()
+    driver.elapse(TimerKind.BUDGET)
+    driver.standalone.accept()
+    driver.standalone.cut()
+    driver.standalone.refuse(404)
+    again = driver.sent("ping").refuse(404)
+    assert [p.message["method"] for p in of(again, Post)] == ["initialize"]

@@ -162,6 +162,21 @@ def test_what_nobody_was_told_of_holds_a_repeat_back_from_the_restart_on(
     assert not is_sent(two.call())
 
 
+@pytest.mark.parametrize("days", [1, 5])
+def test_but_only_until_a_repeat_was_told(process: Process, one: Connection, days: int) -> None:
+    """A job that runs every day, and never asks for what was recovered."""
+    doubtful(one)
+    for day in range(days):
+        process = process.killed(after=86_400.0)
+        again = process.connect()
+        prove(again)
+        call = again.call()
+        assert is_sent(call) is (day > 0)
+        if day:
+            call.answer()
+        again.drain(10)
+
+
 @pytest.mark.parametrize("name", ["order", None])
 def test_one_that_ran_is_refused_after_a_restart_though_no_other_session_could_be_reached(
     name: str | None,

@@ -306,3 +306,20 @@ def test_a_newer_one_takes_the_place_of_one_that_waits() -> None:
     assert outcomes(newer.actions) == [Outcome.NOT_EXECUTED]
     assert not waiting.is_open
     assert [m["id"] for m in delivered(newer.answer())] == [newer.host_id]
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+@pytest.mark.parametrize("lost", [True, False])
+def test_the_server_is_told_to_cancel_what_it_may_be_working_on(how: str, lost: bool) -> None:
+    """A proxy has given the first sending up, and the next one has not left; or it went with its session."""
+    driver = Driver(GuardPolicy(resend={"report": "always"})).opened()
+    first = driver.call("report")
+    driver.now += 30
+    first.refuse(504)
+    driver.sent("ping").refuse(404) if lost else driver.sent("ping").answer({})
+    if lost:
+        driver.reinitialized()
+    assert driver.sent("tools/call").order.delay.attempt, "it waits"
+    actions = driver.cancel(first) if how == "cancel" else driver.elapse(TimerKind.DEADLINE, first.stream)
+    cancelled = [p.message["params"]["requestId"] for p in of(actions, Post)]
+    assert cancelled == ([] if lost else [first.stream])

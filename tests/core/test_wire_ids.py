@@ -20,7 +20,14 @@ def test_no_two_connections_begin_within_4096_ids_of_each_other(one: int, other:
 @given(NUMBERS)
 def test_ids_are_positive_and_fit_in_32_bits_with_blocks_to_spare(number: int) -> None:
     assert 1 <= first_wire_id(number) <= 2**31 - 64 * 2**17
-    assert block_of(first_wire_id(number)) == block_of(first_wire_id(number) + 4095) == number % BLOCKS
+    assert block_of(first_wire_id(number)) == block_of(first_wire_id(number) + 4095)
+
+
+@given(NUMBERS, st.integers(1, 400), st.integers(1, 32))
+def test_one_of_millions_of_requests_meets_none_that_is_near_it(number: int, others: int, more: int) -> None:
+    overflows = {block_of(first_wire_id(number)) + block for block in range(more + 1)}
+    assert block_of(first_wire_id(number + others)) not in overflows
+    assert number < others or block_of(first_wire_id(number - others)) not in overflows
 
 
 @given(NUMBERS, st.integers(1, BLOCKS - 1), st.integers(0, 4095))
