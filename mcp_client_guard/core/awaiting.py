@@ -67,7 +67,7 @@ class Awaiting(Disowning):
 
     def is_answered_elsewhere(self, call: Call) -> bool:
         """Whether the answer to this request is to come on the standalone stream, as others did."""
-        is_asked_for = call.own in (None, Own.HOOK)
+        is_asked_for = call.own in (None, Own.HOOK) and not self.calls.is_stranded(call)
         return is_asked_for and call.incarnation == self._answers_there and self._may_come_elsewhere(call)
 
     def await_answer(self, call: Call, why: str) -> bool:

@@ -116,6 +116,10 @@ class Reconciling(Repeats):
         """Whether an earlier sending may have had an effect."""
         return call.repeats > 0 and call.may_have_side_effects
 
+    def is_stranded(self, call: Call) -> bool:
+        """Whether its outcome is asked for elsewhere, whatever comes of its stream."""
+        return call.first_wire_id in self._stranded
+
     def _may_become_known(self, stranded: Stranded) -> bool:
         """Whether anything but an honest doubt can come of a call that may have run.
 

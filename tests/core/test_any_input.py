@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import define, field
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from mcp_client_guard.core.actions import Ask, AskUpgrade, EndSession, Get, Post
@@ -366,6 +366,19 @@ DRAWN = st.binary(min_size=20, max_size=160)
 SCHEMES = st.sampled_from(["opaque", "monotone", "contiguous"])
 
 
+FOUND = (
+    b"\x01\0\0\x01\x01\0\0\x01\0\x01R\x01\0\x01\0\x01\0\x03\x0b\0\xfb\0\0\x02|o\0\0\0\x001\x02",
+    bytes.fromhex(
+        "4cf401b900000301018f03c4c31b5f640003c606021a0279ffa62503cb05025b2ce40201000167c5"
+        "f102039403002e7c8703460d6cff5b0214012b82a1b261dd260fbb0347a4008d0101030171cb3201"
+        "dba5"
+    ),
+)
+"""Each has shown a fault once."""
+
+
+@example(FOUND[0], "opaque", False, False)
+@example(FOUND[1], "contiguous", True, True)
 @settings(max_examples=400, **COMMON)
 @given(DRAWN, SCHEMES, st.booleans(), st.booleans())
 def test_no_order_of_inputs_upsets_the_machine_and_every_call_is_answered_once(
