@@ -148,7 +148,7 @@ class Call:
     """By which key or name that consent came with the request."""
     previous: tuple[int, int] | None = None
     """Incarnation and wire ID of the sending before this one."""
-    lost: tuple[int, int] | None = None
+    may_run: tuple[int, int] | None = None
     """The same of the last one that may have run."""
     is_unsent: bool = False
     """It was withdrawn, and nothing of this sending has left."""

@@ -242,7 +242,7 @@ class Reconciling(Repeats):
             was_taken=False,
             cancelled=False,
             previous=(old.incarnation, old.wire_id),
-            lost=(old.incarnation, old.wire_id) if outcome is Outcome.RESENT else old.lost,
+            may_run=(old.incarnation, old.wire_id) if outcome is Outcome.RESENT else old.may_run,
         )
         old.later = new
         self._stranded.pop(old.first_wire_id, None)

@@ -278,7 +278,7 @@ class Taking(TakeOver):
         """The wire ID under which the server may work on it: an earlier sending's, where the last has not left."""
         if not call.is_unsent:
             return call.wire_id
-        incarnation, wire_id = call.lost or (0, 0)
+        incarnation, wire_id = call.may_run or (0, 0)
         return wire_id if incarnation == self.session.incarnation else None
 
     def _post_cancelled(self, call: Call, reason: str) -> None:
