@@ -88,8 +88,6 @@ class Reconciling(Repeats):
 
     def unsent(self, call: Call, reason: str) -> None:
         """Nothing of this request has left, and its stream is over."""
-        if not call.in_flight:
-            return
         if call.own not in (None, Own.HEIR, Own.HOOK):
             self._own_failed(call, reason)
         else:
@@ -119,6 +117,10 @@ class Reconciling(Repeats):
     def is_stranded(self, call: Call) -> bool:
         """Whether its outcome is asked for elsewhere, whatever comes of its stream."""
         return call.first_wire_id in self._stranded
+
+    def is_judged(self, call: Call) -> bool:
+        """Whether it is decided elsewhere what was said to it, by a ping or by the hook."""
+        return call.suspected or self.is_stranded(call)
 
     def _may_become_known(self, stranded: Stranded) -> bool:
         """Whether anything but an honest doubt can come of a call that may have run.

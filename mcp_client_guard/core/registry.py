@@ -94,6 +94,8 @@ class Registry:
         own = self._streams.get(wire_id)
         if own is not None and own is by:
             self._finish(own, linger=not own.connection.resumed)
+        elif own is not None and own.is_unsent:
+            self._finish(own)  # who has answered it needs it no more
         elif own is not None:
             self._limit(own)
 

@@ -328,7 +328,7 @@ class Streams(Awaiting):
         call = stream.call
         assert call is not None
         stream.budget.attempts += 1
-        if not call.in_flight:
+        if stream.is_unwanted or self.calls.is_judged(call):
             self._finish(stream)
         elif self.calls.is_over(call):
             self.calls.unsent(call, f"its session is gone ({told.why})")

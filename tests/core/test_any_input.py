@@ -373,12 +373,16 @@ FOUND = (
         "f102039403002e7c8703460d6cff5b0214012b82a1b261dd260fbb0347a4008d0101030171cb3201"
         "dba5"
     ),
+    b"\x00\x00\xc8\x86+:d\x06\x92\xf1\xfa\x03\x02\x03",
+    b"\xb4P\x03\x01\x00\xffZ\x11jU\x8f\x02",
 )
 """Each has shown a fault once."""
 
 
 @example(FOUND[0], "opaque", False, False)
 @example(FOUND[1], "contiguous", True, True)
+@example(FOUND[2], "contiguous", False, True)
+@example(FOUND[3], "contiguous", True, True)
 @settings(max_examples=400, **COMMON)
 @given(DRAWN, SCHEMES, st.booleans(), st.booleans())
 def test_no_order_of_inputs_upsets_the_machine_and_every_call_is_answered_once(

@@ -155,6 +155,21 @@ def test_a_post_that_worked_the_second_time_is_a_call_like_any_other(driver: Dri
     assert outcomes(call.event("e1", call.result())) == [Outcome.COMPLETED]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("says", ["result", "error"])
+def test_what_has_an_answer_is_not_posted_any_more(begun: bool, says: str, driver: Driver) -> None:
+    call, other = driver.call(), driver.call(n=2)
+    other.accept()
+    call.not_written()
+    if begun:
+        call.begin()
+    actions = other.event("e1", call.result() if says == "result" else call.error())
+    if begun:
+        actions += call.not_written()
+    assert "tools/call" not in [post.message["method"] for post in of(actions, Post)]
+    assert call.connection not in driver.open
+
+
 # Answers.
 
 
