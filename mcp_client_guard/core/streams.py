@@ -34,7 +34,7 @@ class Streams(Awaiting):
             if stream.call is not None and stream.is_post:
                 stream.call.troubled = False  # it waits no more
                 stream.call.begun_at = self.calls.clock.now
-            if stream.is_unwanted:
+            if stream.is_unwanted or (stream.call is not None and self.calls.is_judged(stream.call)):
                 self._limit(stream)
 
     def answered(self, told: Answered) -> None:

@@ -375,6 +375,7 @@ FOUND = (
     ),
     b"\x00\x00\xc8\x86+:d\x06\x92\xf1\xfa\x03\x02\x03",
     b"\xb4P\x03\x01\x00\xffZ\x11jU\x8f\x02",
+    b"\x8c\x00\xbc\xd7\xdc?\x02\x03T\x03\xd2c\x03\xc9BH",
 )
 """Each has shown a fault once."""
 
@@ -383,6 +384,7 @@ FOUND = (
 @example(FOUND[1], "contiguous", True, True)
 @example(FOUND[2], "contiguous", False, True)
 @example(FOUND[3], "contiguous", True, True)
+@example(FOUND[4], "monotone", True, True)
 @settings(max_examples=400, **COMMON)
 @given(DRAWN, SCHEMES, st.booleans(), st.booleans())
 def test_no_order_of_inputs_upsets_the_machine_and_every_call_is_answered_once(

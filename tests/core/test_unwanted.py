@@ -71,6 +71,18 @@ def test_nothing_that_comes_until_then_gives_it_more_time(
     assert not call.is_open
 
 
+def test_a_stream_that_is_opened_again_while_a_ping_decides_on_its_answer_has_its_time_too(
+    driver: Driver,
+) -> None:
+    call = driver.call().stream_up("e1")
+    driver.standalone.event(None, call.error())
+    assert is_limited(call)
+    before = call.connection
+    call.cut()
+    assert call.connection != before
+    assert is_limited(call)
+
+
 def test_an_answer_that_comes_until_then_is_still_its_own(driver: Driver) -> None:
     call = driver.call()
     call.accept()
