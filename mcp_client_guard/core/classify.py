@@ -179,34 +179,95 @@ def rule_on(
     of which no predicate is asked. `names_it`: it has the ID of the request. `unsafe`: that is a call which may
     have side effects. `may_retry`: there is a `Retry-After`. `is_late`: the request had had time to run.
     """
-    code = code_of(body)
     if status < 300 and _is_result(body):
         return Ruling(Ran.ANSWERED)
     if session_sent and is_session_lost is not None and _says_so(is_session_lost, status, body):
         return Ruling(Ran.NO, SessionWord.GONE)
-    is_unknown = status == 404 and code == METHOD_NOT_FOUND
-    is_said_of_it = names_it and code is not None and code not in _SUSPECT_CODES
-    if unsafe and is_late and code is None and status in _NO_SUCH_PLACE:
-        return Ruling(Ran.MAYBE, SessionWord.ASK if session_sent else SessionWord.ALIVE, Ran.MAYBE)
-    if status == 404 and session_sent and not (is_unknown or is_said_of_it):
-        return Ruling(Ran.NO, SessionWord.GONE)
     if status < 300:
         return _rule_on_answer(body, SessionWord.ASK if session_sent else SessionWord.ALIVE, unsafe=unsafe)
-    asks = session_sent and status not in _SAYS_NOTHING and not is_unknown
-    word = SessionWord.ASK if asks else SessionWord.ALIVE
-    if status in _NOT_RUN or status in BUSY:
-        is_meshes = status == 503 and unsafe and not may_retry
-        ran = Ran.MAYBE if is_meshes else Ran.NO
-        return Ruling(ran, word, ran)
-    if status < 400 or is_of_gateway(status, body):
-        return Ruling(Ran.MAYBE, word, Ran.MAYBE)
-    # -32602 is what a tool says of its arguments, and of its own output; but not with 404, nor of no request.
-    is_tools = code == INVALID_PARAMS and status != 404 and body.get("id") is not None
-    unread = status in _REFUSED_UNREAD and not is_tools
-    is_servers = is_said_of_it and status not in _OF_RUNNING and code not in _SAID_OF_RUNNING
-    is_answer = is_servers or status in _REFUSED_UNREAD or status in _SAYS_NOTHING or not unsafe
-    ran = Ran.ANSWERED if is_answer else Ran.MAYBE
-    return Ruling(Ran.REFUSED if code == HEADER_MISMATCH else ran, word, Ran.NO if unread else Ran.MAYBE)
+    said = _Said(status, body, code_of(body), session_sent, names_it, unsafe, may_retry, is_late)
+    return Ruling(_ran(said), _word(said), _ran_if_gone(said))
+
+
+@frozen
+class _Said:
+    """A refusal, with a status from 300 on, and what bears on it (`rule_on`)."""
+
+    status: int
+    body: Any
+    code: int | None
+    session_sent: bool
+    names_it: bool
+    unsafe: bool
+    may_retry: bool
+    is_late: bool
+
+    @property
+    def is_of_the_request(self) -> bool:
+        """It names the request, and its code is none under which servers report dead sessions."""
+        return self.names_it and self.code is not None and self.code not in _SUSPECT_CODES
+
+    @property
+    def is_the_servers_own(self) -> bool:
+        """Nor does a gateway say so of what was running when it lost its server."""
+        is_of_running = self.status in _OF_RUNNING or self.code in _SAID_OF_RUNNING
+        return self.is_of_the_request and not is_of_running
+
+    @property
+    def blames_arguments(self) -> bool:
+        """As a tool does by -32602, which it says of its own output, too; but not with 404, nor of no request."""
+        return self.code == INVALID_PARAMS and self.status != 404 and self.body.get("id") is not None
+
+    @property
+    def knows_no_method(self) -> bool:
+        return self.status == 404 and self.code == METHOD_NOT_FOUND
+
+    @property
+    def may_be_of_a_mesh(self) -> bool:
+        """A service mesh says 503, and no `Retry-After`, of what was running as well."""
+        return self.status == 503 and self.unsafe and not self.may_retry
+
+    @property
+    def may_be_of_a_timeout(self) -> bool:
+        """Too late to be said before anything ran, as a server says it."""
+        return self.unsafe and self.is_late and is_of_router(self.status, self.body)
+
+    @property
+    def may_be_of_running(self) -> bool:
+        """Whoever says so may have passed the request on, whatever the session has come to."""
+        is_redirect = self.status < 400 and self.status not in _NOT_RUN
+        is_of_proxy = self.may_be_of_a_mesh or self.may_be_of_a_timeout or is_of_gateway(self.status, self.body)
+        return is_redirect or is_of_proxy
+
+
+def _word(said: _Said) -> SessionWord:
+    """What a refusal says of the session."""
+    if not said.session_sent or said.status in _SAYS_NOTHING or said.knows_no_method:
+        return SessionWord.ALIVE
+    if said.status == 404 and not (said.is_of_the_request or said.may_be_of_a_timeout):
+        return SessionWord.GONE
+    return SessionWord.ASK
+
+
+def _ran(said: _Said) -> Ran:
+    """What it says of the request, if the session lives; or if it says itself that the session is gone."""
+    if said.may_be_of_running:
+        return Ran.MAYBE
+    if _word(said) is SessionWord.GONE or said.status in _NOT_RUN or said.status in BUSY:
+        return Ran.NO
+    if said.code == HEADER_MISMATCH:
+        return Ran.REFUSED
+    is_unread = said.status in _REFUSED_UNREAD or said.status in _SAYS_NOTHING
+    return Ran.ANSWERED if is_unread or said.is_the_servers_own or not said.unsafe else Ran.MAYBE
+
+
+def _ran_if_gone(said: _Said) -> Ran:
+    """What it says of the request, if a ping shows that the session is gone."""
+    if said.may_be_of_running:
+        return Ran.MAYBE
+    if said.status in _NOT_RUN or said.status in BUSY:
+        return Ran.NO
+    return Ran.NO if said.status in _REFUSED_UNREAD and not said.blames_arguments else Ran.MAYBE
 
 
 def is_of_gateway(status: int, body: Any) -> bool:
