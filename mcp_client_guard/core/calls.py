@@ -303,7 +303,7 @@ class Calls(Choosing):
         if self.has_not_begun(call):
             self._set_deadline(call)
             return
-        if call.own not in (None, Own.HEIR, Own.HOOK):
+        if call.is_internal:
             before = "" if self.streams.cancel(call) else NEVER_SENT
             self._own_failed(call, f"no answer in time{before}")
             return

@@ -34,7 +34,7 @@ _ANSWER_MAY_COME = frozenset({Outcome.IN_DOUBT, Outcome.CANCELLED})
 
 
 class Own(Enum):
-    """Why the guard itself sends a request."""
+    """What a request is for that no host of this process has made."""
 
     PING = auto()
     INITIALIZE = auto()
@@ -94,6 +94,7 @@ class Call:
     listed: JSON | None = None
     """Its tool as the host knew it when it wrote this."""
     own: Own | None = None
+    """None where the host has made it."""
     ticket: int = 0
     """Of what our own request is for: the hook's question, or the wire ID of the call it is about."""
     named: bool = False
@@ -194,8 +195,18 @@ class Call:
         return not self.stateless and isinstance(self.params.get("task"), dict)
 
     @property
+    def is_of_a_host(self) -> bool:
+        """Of this process's, or of the one that died."""
+        return self.own is None or self.own is Own.HEIR
+
+    @property
+    def is_internal(self) -> bool:
+        """The guard's own affair: neither a host nor the hook waits for it."""
+        return not self.is_of_a_host and self.own is not Own.HOOK
+
+    @property
     def is_unsafe_call(self) -> bool:
-        return self.method == "tools/call" and self.may_have_side_effects and self.own in (None, Own.HEIR)
+        return self.method == "tools/call" and self.may_have_side_effects and self.is_of_a_host
 
     @property
     def is_subscription(self) -> bool:
@@ -222,7 +233,7 @@ class Call:
     @property
     def has_row(self) -> bool:
         """Whether it stands in the ledger on disk: every request of the host's, and what the hook does."""
-        return self.own in (None, Own.HEIR) or (self.own is Own.HOOK and self.may_have_side_effects)
+        return self.is_of_a_host or (self.own is Own.HOOK and self.may_have_side_effects)
 
     @property
     def row(self) -> tuple[int, int]:

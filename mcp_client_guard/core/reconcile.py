@@ -63,7 +63,7 @@ class Reconciling(Repeats):
         """The request may have run, and its stream is over. Not `again`: another sending would fare no better."""
         if not call.in_flight:
             return
-        if call.own not in (None, Own.HEIR):
+        if not call.is_of_a_host:
             self._own_failed(call, reason)
         elif not again:
             self._tell_in_doubt(call, reason)
@@ -88,7 +88,7 @@ class Reconciling(Repeats):
 
     def unsent(self, call: Call, reason: str) -> None:
         """Nothing of this request has left, and its stream is over."""
-        if call.own not in (None, Own.HEIR, Own.HOOK):
+        if call.is_internal:
             self._own_failed(call, reason)
         else:
             self._strand(Stranded(call, reason, Ran.NO, by="wire"))
@@ -97,10 +97,10 @@ class Reconciling(Repeats):
         if call.repeats:
             # Only its last sending did not run.
             self._tell_in_doubt(call, f"{reason}{_LOST_BEFORE}")
-        elif call.own in (None, Own.HOOK, Own.HEIR):
-            super().not_executed(call, by, reason, status)
-        else:
+        elif call.is_internal:
             self._own_failed(call, f"{reason}{NEVER_SENT}" if by == "wire" else reason)
+        else:
+            super().not_executed(call, by, reason, status)
 
     def failed_again(self, call: Call, failure: str, said: JSON | None = None) -> bool:
         """Whether only the newest sending has failed, which is no answer: another may do what this one has not."""

@@ -151,8 +151,7 @@ class Suspecting(Detecting):
         lost the session, once the request was taken."""
         drew_it_before = call.refusal is not None and call.refusal.is_like(refusal)
         is_word = refusal.status >= 400 or is_suspect_answer(refusal.body)
-        is_asked_about = call.own in (None, Own.HOOK, Own.HEIR)
-        if not is_asked_about or drew_it_before or (call.was_taken and not is_word):
+        if call.is_internal or drew_it_before or (call.was_taken and not is_word):
             return False
         if self._suspicion is not None or self.is_over(call):
             unread = call.legacy and ends_legacy(refusal.status) and not refusal.names(call)

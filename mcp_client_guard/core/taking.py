@@ -210,7 +210,7 @@ class Taking(TakeOver):
     def _complete(self, stream: Stream, call: Call, message: JSON) -> None:
         if call.in_flight and self.suspect_answer(call, message, "an error that may mean a lost session"):
             call.suspected = True
-        elif call.own not in (None, Own.HEIR):
+        elif not call.is_of_a_host:
             if call.in_flight:
                 self.own_answered(stream, call, message)
             elif call.own is Own.TRIAL:
