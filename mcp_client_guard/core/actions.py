@@ -38,7 +38,7 @@ class TimerKind(Enum):
     ASK = auto()
     """The time the `reconcile` hook has for one call (`reconcile_timeout`): `Reconciling`."""
     PACE = auto()
-    """The wait until a task is asked for again: `TakeOver`."""
+    """The wait until a task is asked for again: `HeirTasks`."""
     ENDPOINT = auto()
     """The time a legacy stream has to say where messages are posted: `Carrying`."""
     UPGRADE = auto()

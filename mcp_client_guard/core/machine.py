@@ -9,13 +9,14 @@ of its own. From the top:
     Choosing     which generation is used                  Barred       what the host's client cannot ask for
     Taking       whose a message of the server's is        Streams      what the shell tells of a stream
     TakeOver     what a process that died has left         Awaiting     an answer that may come on another stream
-    OwnRequests  who is told of our own answers            Disowning    answers that name another session
-    Moves        a server that changes its generation      Upgrading    to a socket, and back
-    Recovery     a session is lost, and opened again       Notes        posts that have no answer
-    Suspecting   is it lost: what a ping says              Closing      one last look before an answer
-    Detecting    streamable HTTP, or legacy HTTP+SSE       Trials       is a resume proven
-    Restoring    a new session brought to where we were    Placing      where an event belongs
-    Listening    subscriptions of 2026-07-28               Registry     every stream, and what of it is stored
+    HeirTasks    what became of its tasks                  Disowning    answers that name another session
+    OwnRequests  who is told of our own answers            Upgrading    to a socket, and back
+    Moves        a server that changes its generation      Notes        posts that have no answer
+    Recovery     a session is lost, and opened again       Closing      one last look before an answer
+    Suspecting   is it lost: what a ping says              Trials       is a resume proven
+    Detecting    streamable HTTP, or legacy HTTP+SSE       Placing      where an event belongs
+    Restoring    a new session brought to where we were    Registry     every stream, and what of it is stored
+    Listening    subscriptions of 2026-07-28
     Reconciling  calls without stream or session
     Repeats      is this call another one come again
     Outcomes     how a request goes out; its one outcome

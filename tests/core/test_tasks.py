@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core import model, takeover
+from mcp_client_guard.core import heir_tasks, model
 from mcp_client_guard.core.actions import Action, Ask, Deliver, Get, Post, Save, Timer, TimerKind
 from mcp_client_guard.core.inputs import Reconciled
 from mcp_client_guard.core.meta import CALL_KEY
@@ -286,7 +286,7 @@ def test_a_task_in_a_late_answer_is_kept_too(one: Connection) -> None:
 
 
 def test_the_tasks_remembered_are_bounded(one: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "_KEPT_TASKS", 1)
+    monkeypatch.setattr(heir_tasks, "_KEPT_TASKS", 1)
     for number in (1, 2):
         call = one.call(number=number)
         call.answer({"task": {"taskId": f"t{number}"}})
