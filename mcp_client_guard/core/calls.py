@@ -91,7 +91,7 @@ class Calls(Choosing):
 
     def _send(self, call: Call) -> None:
         """Now, or when there is a session and a connection; but what it repeats may have its answer sooner."""
-        if self._repeats_another(call):
+        if self._join_or_answer(call):
             self._stop_clock(call)
         elif not self._awaits_session(call):
             self._go_out(call)

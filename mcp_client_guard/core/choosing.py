@@ -226,7 +226,7 @@ class Choosing(Taking):
         self._release()
         return True
 
-    def _holds(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
+    def _hold(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
         in_flight = self._trial is not None and self._trial.in_flight
         may_be_taken = in_flight or self._tried is not None
         is_its_own = stream.call is not None and stream.call.own is Own.TRIAL

@@ -58,8 +58,9 @@ class Detecting(Restoring):
         """The server is being asked for a legacy stream."""
         return bool(self._refused)
 
-    def holds_refusal(self, call: Call, refusal: Refusal, *, session_sent: bool) -> bool:
-        """Whether this refusal of an `initialize` waits for what a GET brings."""
+    def hold_refusal(self, call: Call, refusal: Refusal, *, session_sent: bool) -> bool:
+        """Have this refusal of an `initialize` wait for what a GET brings, if a legacy server may say so. Returns
+        whether it waits."""
         if not call.in_flight:
             return False  # a late word on one that was given up says nothing of what is tried now
         if call in self._left_legacy:

@@ -120,9 +120,9 @@ class HeirTasks(OwnRequests):
         params = {"taskId": task.task_id}
         self._asking[wire_id] = self._send_own(Own.TASK, STATUS, params, ticket=wire_id, like=like)
 
-    def _fetches(self, wire_id: int, task: Task, how: Fetch) -> bool:
+    def _fetch(self, wire_id: int, task: Task, how: Fetch) -> bool:
         """Ask for the result of an ended task; of those that wait for the host, of one at a time: the question
-        keeps its connection until then, and a caller's client has few."""
+        keeps its connection until then, and a caller's client has few. Returns whether it is asked for."""
         fetched = [asking for asking in self._asking.values() if asking.method == RESULT and asking.in_flight]
         if (how is Fetch.BLOCKING and fetched) or self.session.state is not SessionState.LIVE:
             return False
@@ -134,7 +134,7 @@ class HeirTasks(OwnRequests):
         if call is None or task is None:
             return
         told = told_of(task, question.method, message)
-        if told.fetch is not None and self._fetches(call.wire_id, task, told.fetch):
+        if told.fetch is not None and self._fetch(call.wire_id, task, told.fetch):
             return
         # A server that may not speak this revision at all has not said that it knows no such task.
         is_known = self.session.needs_none or self.session.state is SessionState.LIVE
@@ -146,7 +146,7 @@ class HeirTasks(OwnRequests):
         self._over.add(call.wire_id)
         if told.answer is None:
             self.in_doubt(call, told.why_none)
-        elif tells_of_success(told.answer) or not self.failed_again(call, "a failure of its task", told.answer):
+        elif tells_of_success(told.answer) or not self.doubt_failure(call, "a failure of its task", told.answer):
             self._settle(call, Outcome.RECOVERED, "its task was asked for", told.answer)
 
     def _task_failed(self, question: Call, reason: str, refusal: Refusal | None) -> None:

@@ -121,7 +121,7 @@ class Notes(Closing):
     def _note_refused(self, stream: Stream, told: Refused) -> None:
         later = told.status in (408, 425, 429) or told.status >= 500
         again = later and stream.method in _MAY_COME_TWICE
-        if again and self._posts_note_again(stream, told.retry_after or 0.0):
+        if again and self._post_note_again(stream, told.retry_after or 0.0):
             return
         self.out.append(Report(NotificationLost(stream.method, f"HTTP {told.status}")))
         self._finish(stream, linger=True)
@@ -142,7 +142,7 @@ class Notes(Closing):
     def _note_lost(self, stream: Stream, why: str, *, may_try: bool = False) -> None:
         """`may_try`: nothing of it has left, and it may fare better."""
         again = may_try or stream.method in _MAY_COME_TWICE
-        if not (again and self._posts_note_again(stream)):
+        if not (again and self._post_note_again(stream)):
             self._note_given_up(stream, why)
         elif may_try:
             self._report_unreachable(stream, why)
@@ -152,7 +152,7 @@ class Notes(Closing):
         if self._is_news(stream, attempt):
             self.out.append(Report(Unreachable(stream.name, why, attempt)))
 
-    def _posts_note_again(self, stream: Stream, at_least: float = 0.0) -> bool:
+    def _post_note_again(self, stream: Stream, at_least: float = 0.0) -> bool:
         stream.budget.attempts += 1
         if stream.budget.is_spent(self.policy.max_attempts):
             return False

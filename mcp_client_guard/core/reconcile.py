@@ -102,8 +102,9 @@ class Reconciling(Repeats):
         else:
             super().not_executed(call, by, reason, status)
 
-    def failed_again(self, call: Call, failure: str, said: JSON | None = None) -> bool:
-        """Whether only the newest sending has failed, which is no answer: another may do what this one has not."""
+    def doubt_failure(self, call: Call, failure: str, said: JSON | None = None) -> bool:
+        """A failure of the newest sending is no answer where an earlier one may do what this has not. Returns
+        whether so the call is told in doubt."""
         ran_before = self.may_have_run_before(call)
         if ran_before:
             call.said = said
@@ -343,7 +344,7 @@ class Reconciling(Repeats):
             call.said = next(iter(messages_of(refusal.body)), call.said)
             # Not again where there must be an outcome now: it would go out behind a deadline, or a cancel.
             self.in_doubt(call, f"it was answered with {refusal.words}", again=may_wait, refusal=refusal)
-        elif not self.failed_again(call, f"HTTP {status}"):
+        elif not self.doubt_failure(call, f"HTTP {status}"):
             answer = http_answer(call, status, refusal.body, refusal.path)
             self._answer(call, answer)
             if ran is Ran.REFUSED:

@@ -23,11 +23,12 @@ _RESUMED = "the guard resumes calls by itself, and takes no resumption_token of 
 class Repeats(Outcomes):
     """Refuses, joins or answers a call that repeats one whose outcome is not known (DESIGN §5)."""
 
-    def _repeats_another(self, call: Call) -> bool:
-        """Whether this call repeats another that may have run; if so, it is answered or joined, not sent."""
-        return self._repeats_known(call) or self._refuse_resumed(call)
+    def _join_or_answer(self, call: Call) -> bool:
+        """If this call repeats another that may have run, it is not sent. Returns whether it is joined to that, or
+        answered."""
+        return self._join_or_answer_known(call) or self._refuse_resumed(call)
 
-    def _repeats_known(self, call: Call) -> bool:
+    def _join_or_answer_known(self, call: Call) -> bool:
         if call.method != "tools/call":
             return False
         self._take_digest(call)
@@ -35,13 +36,13 @@ class Repeats(Outcomes):
             return False
         consent = meta_of(call.params, CONSENT)
         if call.continues is not None:
-            return self._repeats_round(call, call.continues, consent)
-        if call.named and self._repeats_named(call, consent):
+            return self._refuse_in_round(call, call.continues, consent)
+        if call.named and self._join_or_answer_named(call, consent):
             return True
         went_on = self._went_on(call)
         if went_on is not None and call.stateless and not call.consented:
-            return self._goes_along(call, went_on, consent)
-        return self._repeats_alike(call, consent)
+            return self._go_along(call, went_on, consent)
+        return self._join_or_answer_alike(call, consent)
 
     def _refuse_resumed(self, call: Call) -> bool:
         """If the host goes on with a request of before, by a cursor that is worth nothing here. Returns whether.
@@ -60,8 +61,8 @@ class Repeats(Outcomes):
         self.out.append(Report(RepeatRefused(call.tool, call.call_key)))
         return True
 
-    def _repeats_named(self, call: Call, consent: str | None) -> bool:
-        """The same name is the same call: it is attached to, and sent only if it never ran."""
+    def _join_or_answer_named(self, call: Call, consent: str | None) -> bool:
+        """By its name, for the same name is the same call: sent only if that never ran."""
         key = call.call_key
         named = self.shared.names.get(key)
         if named is None:
@@ -76,7 +77,7 @@ class Repeats(Outcomes):
             self._join(call, named.call)
         elif named.answer is not None and goes_on_from(call.params, named.answer):
             return False
-        elif answer is not None and not tells_of_success(answer) and self._is_consented(call, named, consent):
+        elif answer is not None and not tells_of_success(answer) and self._spend_given(call, named, consent):
             self.shared.name(key, Named(key, call.digest))
             call.stood_for = named
             return False
@@ -111,8 +112,9 @@ class Repeats(Outcomes):
                 others.append(one.call_key)
         return went_on if all(other == went_on.known.call_key for other in others) else None
 
-    def _goes_along(self, call: Call, went_on: WentOn, consent: str | None) -> bool:
-        """Several hosts were told the same, since their calls were one: what they go on with is one request."""
+    def _go_along(self, call: Call, went_on: WentOn, consent: str | None) -> bool:
+        """With another host that was told the same, since their calls were one: what they go on with is one
+        request."""
         known, key = went_on.known, went_on.known.call_key
         if known.call is not None:
             known.call.went_along += 1
@@ -126,8 +128,8 @@ class Repeats(Outcomes):
             self._refuse_repeat(call, known.told)
         return True
 
-    def _repeats_round(self, call: Call, goes_on: Round, consent: str | None) -> bool:
-        """It goes on with a call, and so repeats none; unless one that went on from just there is in doubt."""
+    def _refuse_in_round(self, call: Call, goes_on: Round, consent: str | None) -> bool:
+        """If one that went on with its call from just there is in doubt: else it repeats none."""
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         call.consented_at = max(call.consented_at, goes_on.consented_at)
         alike = [d for d in doubts if d.went_on_from == goes_on.key and d.at > call.consented_at]
@@ -140,8 +142,8 @@ class Repeats(Outcomes):
         self._refuse_repeat(call, alike[-1].told)
         return True
 
-    def _repeats_alike(self, call: Call, consent: str | None) -> bool:
-        """The same tool and arguments; but two different names are the host's word that these are two calls."""
+    def _join_or_answer_alike(self, call: Call, consent: str | None) -> bool:
+        """By tool and arguments; but two different names are the host's word that these are two calls."""
         if not call.is_unsafe_call:
             return False
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
@@ -189,8 +191,8 @@ class Repeats(Outcomes):
         # On disk before anybody acts on it.
         self.out.append(Save((CallNamed(named.call_key, call.call_key),), durable=True))
 
-    def _is_consented(self, call: Call, named: Named, consent: str | None) -> bool:
-        """Whether what this name was answered with may be asked for anew: by the user's word, not by policy."""
+    def _spend_given(self, call: Call, named: Named, consent: str | None) -> bool:
+        """Returns whether what this name was answered with may be asked for anew: not by policy alone."""
         by_policy = self.policy.resend_of(call.tool) == "always"
         return not by_policy and self._spend_consent(call, named.call_key, consent)
 

@@ -58,12 +58,12 @@ class Suspecting(Detecting):
 
     def refused(self, call: Call, refusal: Refusal, *, session_sent: bool) -> None:
         """The POST of this request drew a status that is no answer of the usual kind."""
-        if call.method == "initialize" and self.holds_refusal(call, refusal, session_sent=session_sent):
+        if call.method == "initialize" and self.hold_refusal(call, refusal, session_sent=session_sent):
             return
         ruling = self._rule_on(call, refusal, session_sent=session_sent)
         reason = f"HTTP {refusal.status}"
         gone = ruling.session is SessionWord.GONE
-        if gone and self._asks_for_tools(call, refusal):
+        if gone and self._ask_for_tools(call, refusal):
             return
         if gone and call.incarnation == self.session.incarnation:
             self.lose_session(reason)
@@ -78,9 +78,9 @@ class Suspecting(Detecting):
         else:
             self._settle_refused(call, ruling.ran, refusal)
 
-    def _asks_for_tools(self, call: Call, refusal: Refusal) -> bool:
-        """A server without `ping` may say so by 404: where nothing else speaks against the session, it is asked
-        for its tools instead. Returns whether it is."""
+    def _ask_for_tools(self, call: Call, refusal: Refusal) -> bool:
+        """Of a server without `ping`, which may say so by 404, where nothing else speaks against the session.
+        Returns whether it is asked."""
         is_ping = call is self._ping and call.method == "ping" and refusal.status == 404
         is_spoken_against = self._suspects or self._drew is not None or self.streams.brought_endpoint
         if not is_ping or is_spoken_against or "tools" not in self.session.capabilities:

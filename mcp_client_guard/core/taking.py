@@ -47,7 +47,7 @@ class Taking(TakeOver):
         if is_ping(message) and "id" in message and self._is_opening(stream):
             self.streams.answer_ping(stream, message["id"])
             return Taken.DELIVERED
-        if self.is_trying and self._holds(stream, message, event_id):
+        if self.is_trying and self._hold(stream, message, event_id):
             return Taken.LATE
         if self._is_of_old_session(stream) and message["method"] != "notifications/progress":
             if "id" in message:
@@ -60,7 +60,7 @@ class Taking(TakeOver):
                 return self._take_listened(stream, stream.call, message)
             if message["method"] == "notifications/cancelled":
                 return self._take_cancel(stream, message)
-        elif not self._asks_host(stream, message, event_id):
+        elif self._answer_replayed(stream, message, event_id):
             return Taken.LATE
         else:
             number = self.ledger.new_wire_id()
@@ -101,15 +101,15 @@ class Taking(TakeOver):
             return False
         return call.incarnation < self.session.incarnation and call.method != "initialize"
 
-    def _asks_host(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
-        """Whether the host is to be asked; if it was already, what it said is sent again."""
+    def _answer_replayed(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
+        """Send again what the host has said to this, if it was asked before. Returns whether it was."""
         question = self.asked.seen(message, self.session.incarnation, stream, event_id)
         if question is None:
-            return True
+            return False
         if question.answer is not None:
             answer = {**question.answer, "id": question.request_id}
             self._post_note(MessageSubmitted(answer), "response")
-        return False
+        return True
 
     def _take_cancel(self, stream: Stream, message: JSON) -> Taken:
         """The server has no more use for what it asked: the host knows that by another number."""
@@ -222,8 +222,9 @@ class Taking(TakeOver):
         self.streams.finish_call(call.wire_id, by=stream)
 
     @abstractmethod
-    def _holds(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
-        """Whether this message is of a session that the host does not have: it may get one, and then this."""
+    def _hold(self, stream: Stream, message: JSON, event_id: str | None) -> bool:
+        """Keep back a message of a session that the host does not have: it may get one, and then this. Returns
+        whether it is one."""
         ...
 
     @abstractmethod
@@ -301,11 +302,11 @@ class Taking(TakeOver):
             self._answer_others(call, message)
             return
         if not call.in_flight:
-            if "result" in message or self._believes_late(call, message):
+            if "result" in message or self._believe_late(call, message):
                 self.learn_task(call, message)
                 self._settle(call, Outcome.RECOVERED, "the answer came late", message)
             return
-        if not tells_of_success(message) and self.failed_again(call, _failure_in(message), message):
+        if not tells_of_success(message) and self.doubt_failure(call, _failure_in(message), message):
             return
         if call.own is Own.HEIR:
             self.heir_answered(call, message)
@@ -329,8 +330,8 @@ class Taking(TakeOver):
             how = "an earlier sending of it was answered" if call.answered_as_earlier else "answered"
             self._settle(call, Outcome.COMPLETED, how, message)
 
-    def _believes_late(self, call: Call, error: JSON) -> bool:
-        """Whether an error says what became of a call that was told in doubt, or given up.
+    def _believe_late(self, call: Call, error: JSON) -> bool:
+        """Look whether an error says what became of a call that was told in doubt, or given up. Returns whether.
 
         Not if it may only acknowledge the cancel (as SDK 1.x does), nor if it would have been no answer in time.
         """

@@ -346,7 +346,7 @@ def test_every_call_has_an_honest_outcome_and_no_unsafe_one_runs_twice(drawn: by
 @pytest.mark.parametrize(
     ("where", "what", "bug", "found"),
     [
-        (Repeats, "_repeats_alike", lambda *_: False, "a call in doubt was repeated"),
+        (Repeats, "_join_or_answer_alike", lambda *_: False, "a call in doubt was repeated"),
         (SharedLedger, "restore", lambda *_: None, "a call in doubt was repeated"),
         (Reconciling, "_consents_to", lambda *_: True, "an unsafe call ran twice"),
         (Registry, "cancel", lambda *_: False, "ran"),
