@@ -12,14 +12,13 @@ from .ledger import NEVER_SENT, Call, Own, Repeat
 from .meta import CALL_KEY, host_token_of, meta_of
 from .model import HAS_ANSWER, JSON, AnswerDrained, Outcome
 from .outcomes import deadline_timer
+from .policy import OPENING_METHODS
 from .report import NotificationLost
 from .rounds import Round, asks_for_input, continuing_key
 from .shared import Doubt, Named
 from .state import SessionState, SessionStep
 from .tasks import ends_task
 
-_OPENING = frozenset({"initialize", "server/discover"})
-"""After these a host may still open a session."""
 _BUSY_STATES = frozenset(
     {SessionState.CONFIRMING, SessionState.REINITIALIZING, SessionState.RESTORING, SessionState.PROVING}
 )
@@ -53,7 +52,8 @@ class Calls(Choosing):
 
     def _request(self, sent: MessageSubmitted) -> None:
         method = sent.message["method"]
-        if method not in _OPENING and self.session.is_stateless(sent.headers):
+        # After a method that opens, the host may still want a session.
+        if method not in OPENING_METHODS and self.session.is_stateless(sent.headers):
             self._newest_stateless = sent
             self._account_for_heirs("the host opened no session")
         if method == "server/discover":

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
 from .aside import Aside
-from .classify import BUSY, LONGEST_RETRY_AFTER
+from .classify import BUSY, LONGEST_RETRY_AFTER, is_of_moment
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
 from .inputs import Answered, Begun, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
@@ -26,7 +26,6 @@ from .stream import STANDALONE, Stream, StreamKind
 
 _ENDPOINT_SECONDS = 30.0
 """How long a server that is known to be a legacy one may take for its first event."""
-_TRY_LATER = frozenset({408, 409, 425, 429})
 
 
 @define(eq=False, repr=False)
@@ -230,7 +229,7 @@ class Carrying(Aside):
         if stream is None or stream.kind is not StreamKind.CARRIER:
             super().refused(told)
             return
-        later = told.status in _TRY_LATER or told.status >= 500
+        later = is_of_moment(told.status)
         refusal = Refusal(told.status, told.body, told.location, told.retry_after, told.path)
         self._carrier_failed(stream, f"HTTP {told.status}", refusal, final=not later)
 

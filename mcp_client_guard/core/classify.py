@@ -285,6 +285,17 @@ def is_of_moment(status: int) -> bool:
     return may_pass(status) and status not in LOCKED
 
 
+def is_worth_repeating(status: int) -> bool:
+    """Whether what does no harm by coming twice may be taken a little later. To a POST, 409 is a word on what was
+    posted."""
+    return is_of_moment(status) and status != 409
+
+
+def may_be_away(status: int) -> bool:
+    """Whether a server that is away for a while, or overloaded, says so, or what stands before it does."""
+    return status >= 500 or status in BUSY
+
+
 def is_of_router(status: int, body: Any) -> bool:
     """Whether what stands before the server may say so, while that is replaced, of an endpoint that has worked
     (Traefik, the default backend of Kubernetes, the files that nginx has instead)."""

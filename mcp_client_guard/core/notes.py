@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from attrs import define, field, frozen
 
 from .actions import NO_DELAY, CancelTimer, Hangup, Report, SetTimer, Timer, TimerKind
-from .classify import SessionWord, rule_on
+from .classify import SessionWord, is_worth_repeating, rule_on
 from .closing import Closing
 from .inputs import Refused
 from .ledger import Refusal
@@ -119,8 +119,7 @@ class Notes(Closing):
         self._note_over(stream)
 
     def _note_refused(self, stream: Stream, told: Refused) -> None:
-        later = told.status in (408, 425, 429) or told.status >= 500
-        again = later and stream.method in _MAY_COME_TWICE
+        again = is_worth_repeating(told.status) and stream.method in _MAY_COME_TWICE
         if again and self._post_note_again(stream, told.retry_after or 0.0):
             return
         self.out.append(Report(NotificationLost(stream.method, f"HTTP {told.status}")))

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
-from .classify import BUSY, LOCKED, LONGEST_RETRY_AFTER, is_of_router
+from .classify import LOCKED, LONGEST_RETRY_AFTER, is_of_router, may_be_away
 from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome, SessionEnded
 from .report import SessionLost, SessionUnavailable
@@ -258,9 +258,8 @@ class Recovery(Suspecting):
 
 
 def _is_away(refusal: Refusal) -> bool:
-    """Whether a server that is away for a while is refused for so, by what stands before it."""
-    status = refusal.status
-    return status in BUSY or status >= 500 or is_of_router(status, refusal.body)
+    """Whether no session could be opened since the server, or what stands before it, is away for a while."""
+    return may_be_away(refusal.status) or is_of_router(refusal.status, refusal.body)
 
 
 _BUDGET = Timer(TimerKind.BUDGET, STANDALONE)

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from attrs import define, field
 
 from .actions import NO_DELAY, CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
-from .classify import BUSY
+from .classify import may_be_away
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
 from .listening import Listening
@@ -158,7 +158,7 @@ class Restoring(Listening):
         if not (in_time or self._is_wanted_late(call)):
             self._decide_all()  # as above
             return
-        may_pass = refusal is None or refusal.status in BUSY or refusal.status >= 500
+        may_pass = refusal is None or may_be_away(refusal.status)
         if may_pass and call.ticket != _AGAIN:
             self._send_restoring(call.method, call.params, _AGAIN, Delay(1))
             return

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from attrs import define, evolve, field
 
-from .actions import Delay, Report, Save, SetTimer
+from .actions import Delay, SetTimer
 from .answers import not_executed_answer
 from .asked import Asked
-from .classify import LOCKED, METHOD_NOT_FOUND, code_of
+from .classify import LOCKED, METHOD_NOT_FOUND, code_of, is_worth_repeating
 from .heir_tasks import HeirTasks
 from .heritage import PROCESS_DIED, Heir, Heritage, OldSession
 from .inputs import MessageSubmitted
 from .ledger import NEVER_SENT, Call, Own, Refusal
 from .meta import without_meta
-from .model import JSON, Outcome, SessionEnded
+from .model import JSON, Outcome
 from .outcomes import deadline_timer
-from .report import SessionLost
 from .restoring import tools_of
 from .state import SessionState, SessionStep
 from .stream import STANDALONE, STANDALONE_NAME
 
 _MOST_PROOFS = 4
 _PROOF_SECONDS = 30.0
-_TRY_LATER = frozenset({408, 425, 429})
 
 
 @define(eq=False, repr=False)
@@ -98,7 +96,7 @@ class TakeOver(HeirTasks):
 
     def _not_proven(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         """The server has said neither that the old session lives nor that it is gone."""
-        later = refusal is None or refusal.status in _TRY_LATER or refusal.status >= 500
+        later = refusal is None or is_worth_repeating(refusal.status)
         may_ask = self._proofs < _MOST_PROOFS and self.clock.now - self._offered_at < _PROOF_SECONDS
         if refusal is not None and refusal.status in LOCKED:
             self._put_off(reason, refusal.status)
@@ -190,8 +188,7 @@ class TakeOver(HeirTasks):
 
     def _abandon(self, reason: str) -> None:
         """The old session is not used."""
-        self.out.append(Save((SessionEnded(self.session.incarnation, reason),)))
-        self.out.append(Report(SessionLost(self.session.fingerprint, reason)))
+        self._end_session(reason)
         self.session.forget()
         self.session.move(SessionStep.ABANDONED)
         self._settle_heirs(f"{PROCESS_DIED}, and its session is gone ({reason})")
