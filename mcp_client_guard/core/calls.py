@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from .actions import CancelTimer, Report, Save
 from .answers import not_executed_answer, session_lost_answer
@@ -236,7 +236,8 @@ class Calls(Choosing):
         if not call.in_flight:
             self._give_up_answers(request_id)
             return
-        call.cancelled = ran = self._withdraw(call)
+        ran = self._withdraw(call)
+        call.cancelled = ran
         before = "" if ran else NEVER_SENT
         self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
         known_as = self._known_as(call)
@@ -265,10 +266,18 @@ class Calls(Choosing):
     def _release_one(self, call: Call) -> None:
         assert call.sent is not None
         self._wait_no_more(call)
-        fresh = self._call_from(call.sent, call.continues)
-        fresh.first_wire_id, fresh.joined, fresh.consented_at = call.first_wire_id, call.joined, call.consented_at
-        fresh.consent, fresh.brought, fresh.left = call.consent, call.brought, call.left
-        fresh.is_new, fresh.went_along, fresh.stood_for = call.is_new, call.went_along, call.stood_for
+        fresh = evolve(
+            self._call_from(call.sent, call.continues),
+            first_wire_id=call.first_wire_id,
+            joined=call.joined,
+            left=call.left,
+            went_along=call.went_along,
+            is_new=call.is_new,
+            consented_at=call.consented_at,
+            consent=call.consent,
+            brought=call.brought,
+            stood_for=call.stood_for,
+        )
         self._send(fresh)
 
     @property

@@ -148,7 +148,8 @@ class Choosing(Taking):
             refusal = evolve(refusal, body=body)
         if call.own is Own.TRIAL and call.in_flight and self._may_try_later(call, refusal):
             self._put(call, Delay(call.sendings, None, refusal.retry_after or 0.0))
-            call.sendings, call.refusal = call.sendings + 1, refusal
+            call.sendings += 1
+            call.refusal = refusal
         else:
             super().refused(call, refusal, session_sent=session_sent)
 

@@ -65,8 +65,9 @@ class Detecting(Restoring):
             return False  # a late word on one that was given up says nothing of what is tried now
         if call in self._left_legacy:
             # The server has just been asked. Where it was a legacy one, the next `initialize` begins there again.
-            known, self._left_legacy = self.session.incarnation > 0, ()
-            self.session.generation = Generation.LEGACY_SSE if known else Generation.STREAMABLE_HTTP
+            self._left_legacy = ()
+            was_legacy = self.session.incarnation > 0
+            self.session.generation = Generation.LEGACY_SSE if was_legacy else Generation.STREAMABLE_HTTP
             return False
         if call.own is not None and self.streams.has_endpoint:
             return False  # the stream is found, and its session is the host's

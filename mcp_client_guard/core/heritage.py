@@ -93,7 +93,8 @@ def heritage_of(
     others: list[Heir] = []
     for call in calls:
         if is_open(call):
-            heirs.setdefault(call.slot, []).append(heir := _heir(call, call.wire_id in here, resent))
+            heir = _heir(call, call.wire_id in here, resent)
+            heirs.setdefault(call.slot, []).append(heir)
             is_asked = heir.task is not None or (has_hook and _is_asked_about(call))
             if is_asked and (call.origin, call.principal) == (origin, principal):
                 others.append(heir)

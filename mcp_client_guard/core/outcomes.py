@@ -245,7 +245,7 @@ class Outcomes(ABC):
         if _is_no_news(call, outcome):
             return
         if call.is_unsafe_call:
-            owed = 0 if outcome is Outcome.INPUT_REQUIRED else unheard + self._left_by(call)
+            owed = 0 if outcome is Outcome.INPUT_REQUIRED else int(unheard) + self._left_by(call)
             self._latch(call, outcome, reason, answer if owed else None, owed)
         told = self._doubt_of(call, reason) if _stays_in_doubt(call, outcome) else None
         known = Named(call.call_key, call.digest, None, answer, told, call.first_wire_id)

@@ -227,15 +227,11 @@ class Reconciling(Repeats):
     def _send_again(self, stranded: Stranded, outcome: Outcome, reason: str) -> None:
         """Another sending of the same request: a row and a wire ID of its own, the same call key and deadline."""
         old = stranded.call
-        is_gone = outcome is Outcome.NOT_EXECUTED and stranded.by == "server" and not stranded.is_busy
         new = evolve(
             old,
             wire_id=self.ledger.new_wire_id(),
             incarnation=self.session.incarnation,
             sendings=old.sendings + 1,
-            repeats=old.repeats + (outcome is Outcome.RESENT),
-            lasting=old.lasting + (outcome is Outcome.RESENT and not stranded.is_brief),
-            refusals=old.refusals + is_gone,
             refusal=stranded.refusal,
             drawn=None,
             begun_at=None,
@@ -245,8 +241,14 @@ class Reconciling(Repeats):
             was_taken=False,
             cancelled=False,
             previous=(old.incarnation, old.wire_id),
-            may_run=(old.incarnation, old.wire_id) if outcome is Outcome.RESENT else old.may_run,
         )
+        if outcome is Outcome.RESENT:
+            new.repeats += 1
+            new.may_run = (old.incarnation, old.wire_id)
+            if not stranded.is_brief:
+                new.lasting += 1
+        elif stranded.by == "server" and not stranded.is_busy:
+            new.refusals += 1
         old.later = new
         self._stranded.pop(old.first_wire_id, None)
         old.joined.clear()

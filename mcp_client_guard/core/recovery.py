@@ -218,7 +218,8 @@ class Recovery(Suspecting):
     def _rest(self, why: str, at_least: float, *, again: bool) -> None:
         seconds = min(_REST * 2 ** min(self._rests, 9), _LONGEST_REST)
         wait = max(seconds, at_least) if again else None
-        self._rests, self._is_resting = self._rests + 1, True
+        self._rests += 1
+        self._is_resting = True
         self.out.append(Report(SessionUnavailable(why, wait, self._rests)))
         if wait is not None:
             self.out.append(SetTimer(_REOPEN, wait, jitter=_REST))

@@ -249,7 +249,8 @@ class Repeats(Outcomes):
         call.joined.clear()
         # It may be the repeat of one that was given up.
         other.left += call.left
-        del other.left[: not goes_along]
+        if not goes_along:
+            del other.left[:1]
         self.joins[call.host_id] = Repeat(call, other.call_key)
         if not other.waits:
             self.out.append(Save((CallRepeated(other.call_key),)))

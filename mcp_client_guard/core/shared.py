@@ -167,7 +167,7 @@ class SharedLedger:
         kept = []
         for doubt in self._doubts.get(digest, ()):
             has_it = doubt.call_key == call_key and doubt.answer is not None
-            left = evolve(doubt, owed=doubt.owed - has_it)
+            left = evolve(doubt, owed=doubt.owed - 1) if has_it else doubt
             if left.owed:
                 kept.append(left)
         self._keep(digest, kept)
@@ -238,7 +238,8 @@ class SharedLedger:
     def told_as_well(self, key: bytes, call_key: str) -> None:
         """One host more was told that the server waits for this call to go on."""
         for waiting in self.rounds.get(key, ()):
-            waiting.others += waiting.call_key == call_key
+            if waiting.call_key == call_key:
+                waiting.others += 1
 
     def take_round(self, key: bytes | None, name: str | None) -> Round | None:
         """The call that a request with this key continues. Once: another with this key repeats the request.

@@ -196,7 +196,8 @@ class Suspecting(Detecting):
 
     def _restore(self) -> None:
         if self._suspects or self._drew_alike:
-            self._comparison, self._may_compare_again = self._send_ping(), True
+            self._comparison = self._send_ping()
+            self._may_compare_again = True
         self._drew_alike = False
         super()._restore()
 
