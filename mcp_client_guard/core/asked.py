@@ -24,7 +24,7 @@ class Question:
     """One request of the server's."""
 
     request_id: str | int
-    """The server's."""
+    """What the server calls it."""
     incarnation: int
     digest: bytes
     number: int | None = None
@@ -86,7 +86,7 @@ class Asked:
         return None if question is None else question.number
 
     def open_under(self, request_id: object, incarnation: int, stream: Stream) -> int | None:
-        """The same, if the host has not answered."""
+        """The number under which the host was asked that, if it has not answered."""
         number = self.number_of(request_id, incarnation, stream)
         return number if number in self._open else None
 

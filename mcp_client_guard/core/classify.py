@@ -308,7 +308,7 @@ def is_unread(status: int) -> bool:
 
 
 def once_taken(ran: Ran, status: int, *, unsafe: bool) -> Ran:
-    """The same of a request for which something has come before: it was not refused unread, whatever says so.
+    """Whether a request has run for which something had come before: it was not refused unread, whatever says so.
 
     `unsafe`: a call which may have side effects, and no error under its ID says what became of it.
     """

@@ -173,7 +173,8 @@ class Detecting(Restoring):
             super()._settle_refused(call, *call.drawn)
 
     def conclude_drawn(self, call: Call) -> None:
-        """The same, where its time is over; not of one that may run, whose server is told so."""
+        """The time of this request is over: what its POST drew is all that is known of it. Not of one that may
+        run, whose server is told so."""
         if call.drawn is not None and call.drawn[0] is Ran.ANSWERED:
             self.believe_drawn(call)
             self.streams.abandon_call(call.wire_id)

@@ -168,13 +168,13 @@ def is_open(call: StoredCall) -> bool:
 
 
 def _is_asked_about(call: StoredCall) -> bool:
-    """Of the hook; but not about what it has asked itself."""
+    """Whether the hook is asked about this call; not about what it has asked itself."""
     return call.method == "tools/call" and not call.is_hook_s
 
 
 def _is_offered(session: StoredSession) -> bool:
-    """Without an ID there is nothing that an answer could prove; and opening another takes no longer. A legacy
-    session has ended with its stream."""
+    """Whether the server may be offered this session. Without an ID there is nothing that an answer could prove,
+    and opening another takes no longer; a legacy session has ended with its stream."""
     alive = session.ended_at is None and session.generation is not Generation.LEGACY_SSE
     return alive and session.session_id is not None
 

@@ -59,7 +59,7 @@ class Hooking(Crowding):
         self._post(call)
 
     def hook_withdrew(self, ticket: int) -> None:
-        """It waits no more: what has not left is not sent, and of what has the server is told."""
+        """The hook waits no more: what has not left is not sent, and of what has the server is told."""
         self._unsent = [told for told in self._unsent if told.ticket != ticket]
         for call in self.ledger.in_flight():
             if call.own is Own.HOOK and call.ticket == ticket:

@@ -150,7 +150,7 @@ class Call:
     previous: tuple[int, int] | None = None
     """Incarnation and wire ID of the sending before this one."""
     may_run: tuple[int, int] | None = None
-    """The same of the last one that may have run."""
+    """Incarnation and wire ID of the last sending that may have run."""
     is_unsent: bool = False
     """It was withdrawn, and nothing of this sending has left."""
     unsaved: bool = False

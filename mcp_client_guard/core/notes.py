@@ -24,12 +24,12 @@ _TURN_SECONDS = 0.5
 _OUT_OF_TURN = (*NEVER_WAIT, "notifications/cancelled")
 """The method of what the server, or the caller of a call, waits for: it waits for no other."""
 _HAS_NO_TURN = (None, "notifications/cancelled")
-"""Nor does any other wait for these."""
+"""The method of what no other waits for."""
 _MAY_COME_TWICE = ("response", "notifications/initialized")
 """What a server may be told again. An answer, which it waits for, names the request that it answers; and without
 the other a strict one refuses everything for ever."""
 _NO_SESSION = -1
-"""The incarnation of none."""
+"""The incarnation of what is of no session of ours."""
 
 
 @frozen

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
 TRIAL_SECONDS = 5.0
-"""The same for a session that is tried: the host waits for the answer to its probe (SDK 2.3: 10 s)."""
+"""How long the guard waits for a session that is tried, while the host waits for the answer to its probe (SDK 2.3:
+10 s)."""
 
 
 @define(eq=False, repr=False)

@@ -153,7 +153,7 @@ class Recovery(Suspecting):
             self._rests = 0
 
     def reconnect(self) -> None:
-        """The same for a session that could not be opened; and whether the present one answers."""
+        """Try a lost session again with its whole budget, and ping the present one."""
         super().reconnect()
         self._opened_lately = self._looks_lately = self._attempts = self._rests = 0
         self._reinitialize()

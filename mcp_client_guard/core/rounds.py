@@ -23,7 +23,7 @@ class Round:
     """The server waits for a request that continues this call."""
 
     key: bytes
-    """Of the request that would."""
+    """Of the request that would continue it."""
     call_key: str
     named: bool
     """The host chose the call key."""

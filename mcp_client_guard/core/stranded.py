@@ -46,8 +46,8 @@ class Stranded:
         return self.call.sendings < max_attempts and self._retry_after <= LONGEST_RETRY_AFTER
 
     def may_try_again(self, max_attempts: int) -> bool:
-        """The same of a call that may have run. What failed at once has not loaded the server: a few such sendings
-        are over before a server that is being replaced is back."""
+        """Whether a call that may have run is worth another sending. What failed at once has not loaded the
+        server: a few such sendings are over before one that is being replaced is back."""
         if self.call.repeats < MOST_REPEATS:
             return self._retry_after <= LONGEST_RETRY_AFTER
         return (self.is_brief or self.call.lasting < MOST_REPEATS) and self.may_try_later(max_attempts)

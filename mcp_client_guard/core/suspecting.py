@@ -39,13 +39,13 @@ class Suspecting(Detecting):
     _suspects: list[Stranded] = field(factory=list, init=False)
     """Refused in a way that may mean a lost session: a ping decides."""
     _drew: Refusal | None = field(default=None, init=False)
-    """The same, of what nobody waits for: a GET, a question about a task."""
+    """What nobody waits for (a GET, a question about a task) drew this, which may mean a lost session, too."""
     _drew_alike: bool = field(default=False, init=False)
     """The ping drew the same as that: a session that is opened for it is compared."""
     _ping: Call | None = field(default=None, init=False)
     """Under the present session."""
     _comparison: Call | None = field(default=None, init=False)
-    """The same in a session that replaces a suspected one: what it refuses alike meant nothing."""
+    """A ping under the session that replaces a suspected one: what both refuse alike meant nothing."""
     _may_compare_again: bool = field(default=False, init=False)
     _is_ping_mute: bool = field(default=False, init=False)
     """This server refuses every ping: it is asked for its tools instead."""

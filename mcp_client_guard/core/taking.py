@@ -89,7 +89,7 @@ class Taking(TakeOver):
         self.waits_in_vain(call, "the server asked for something in a session that is gone")
 
     def waits_in_vain(self, call: Call | None, why: str) -> None:
-        """The server waits for what the host has said, and will not get it."""
+        """The host's answer cannot reach the server: put the call that waits for it in doubt."""
         if call is not None and call.in_flight:
             self.streams.cancel(call)  # a late answer may come, but not for ever
             self.in_doubt(call, why, again=False)
@@ -255,7 +255,8 @@ class Taking(TakeOver):
         return self._withdraw_newest(call) or call.repeats > 0
 
     def _withdraw_newest(self, call: Call) -> bool:
-        """The same, of its newest sending alone."""
+        """Stop its newest sending where that has not left yet, and resume it no more. Returns whether that sending
+        may have run."""
         stranded = self._stranded.get(call.first_wire_id)
         call.is_unsent = not (self.streams.cancel(call) if stranded is None else stranded.ran is not Ran.NO)
         return not call.is_unsent
