@@ -9,6 +9,7 @@ from .answers import not_executed_answer, session_lost_answer
 from .choosing import Choosing
 from .inputs import Forwarded, MessageSubmitted
 from .ledger import NEVER_SENT, Call, Own, Repeat
+from .messages import params_of, tool_named
 from .meta import CALL_KEY, host_token_of, meta_of
 from .model import HAS_ANSWER, JSON, AnswerDrained, Outcome
 from .outcomes import deadline_timer
@@ -153,10 +154,8 @@ class Calls(Choosing):
         """`known`: the call that it goes on with, where that was found before it had to wait."""
         message = sent.message
         method: str = message["method"]
-        params = message.get("params")
-        params = params if isinstance(params, dict) else {}
-        name = params.get("name") if method == "tools/call" else None
-        tool = name if isinstance(name, str) else None
+        params = params_of(message)
+        tool = tool_named(method, params)
         named = meta_of(params, CALL_KEY) if method == "tools/call" else None
         stateless = method != "initialize" and self.session.is_stateless(sent.headers)
         if stateless:
@@ -217,8 +216,7 @@ class Calls(Choosing):
         self.streams.note_answers(number, question.awaited_on, question.number)
 
     def _cancel(self, sent: MessageSubmitted) -> None:
-        params = sent.message.get("params")
-        params = params if isinstance(params, dict) else {}
+        params = params_of(sent.message)
         request_id = params.get("requestId")
         waiting = next((call for call in self._waiting.values() if call.host_id == request_id), None)
         if waiting is not None:

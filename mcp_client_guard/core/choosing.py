@@ -28,6 +28,7 @@ from .classify import (
 from .heritage import OldSession
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
+from .messages import result_of
 from .meta import meta_object, without_meta
 from .model import JSON, Generation, GenerationFound
 from .modern import STATELESS_FROM
@@ -55,8 +56,7 @@ class TriedSession:
 
     @property
     def result(self) -> JSON:
-        result = self.message.get("result")
-        return result if isinstance(result, dict) else {}
+        return result_of(self.message) or {}
 
     @property
     def is_over(self) -> bool:
@@ -147,7 +147,7 @@ class Choosing(Taking):
             body = error_answer(call.wire_id, UNSUPPORTED_VERSION, "Unsupported protocol version", data)
             refusal = evolve(refusal, body=body)
         if call.own is Own.TRIAL and call.in_flight and self._may_try_later(call, refusal):
-            self._put(call, Delay(call.sendings, None, refusal.retry_after or 0.0))
+            self._put(call, Delay(call.sendings, None, refusal.wait))
             call.sendings += 1
             call.refusal = refusal
         else:
@@ -157,7 +157,7 @@ class Choosing(Taking):
         """A server that is away for a moment has said nothing of its generation: it is asked again while the probe
         can be held."""
         is_away = refusal.status in BUSY or is_of_gateway(refusal.status, refusal.body)
-        in_time = (refusal.retry_after or 0.0) < TRIAL_SECONDS
+        in_time = refusal.wait < TRIAL_SECONDS
         return is_away and in_time and trial.sendings < self.policy.max_attempts
 
     def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:

@@ -8,7 +8,7 @@ from .actions import CancelTimer, Save, SetTimer, Timer, TimerKind
 from .classify import code_of
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
-from .messages import tells_of_success
+from .messages import result_of, tells_of_success
 from .model import JSON, Outcome, TaskCreated, TaskEnded
 from .own import OwnRequests
 from .state import SessionState
@@ -80,8 +80,8 @@ class HeirTasks(OwnRequests):
 
     def _host_was_told(self, heir: Call, told: Told, message: JSON) -> None:
         """The host drives the task of an heir itself, and has what became of it."""
-        result = message.get("result")
-        is_cancelled = isinstance(result, dict) and result.get("status") == "cancelled"
+        result = result_of(message)
+        is_cancelled = result is not None and result.get("status") == "cancelled"
         if told.answer is None and not (is_cancelled or heir.is_known):
             return  # it is in doubt, if the guard fares no better
         was_known, heir.is_known = heir.is_known, True

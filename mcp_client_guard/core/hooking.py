@@ -9,6 +9,7 @@ from .answers import session_lost_answer
 from .crowding import Crowding
 from .inputs import HookRequested
 from .ledger import HOOK_KEY, NEVER_SENT, Call, Own
+from .messages import tool_named
 from .model import Outcome
 from .modern import dressed
 from .state import SessionState
@@ -39,8 +40,7 @@ class Hooking(Crowding):
                 self._unsent.append(told)
                 self._reinitialize()
             return
-        name = told.params.get("name") if told.method == "tools/call" else None
-        tool = name if isinstance(name, str) else None
+        tool = tool_named(told.method, told.params)
         known = self.present_tools.get(tool or "")
         call = Call(
             self.ledger.new_wire_id(),

@@ -17,7 +17,7 @@ from .classify import Ran, code_of
 from .inputs import MessageSubmitted
 from .model import DIGEST_SIZE, JSON, Outcome, number_of
 from .rounds import NEVER, Round
-from .wire_ids import EarlierIds
+from .wire_ids import EarlierIds, as_wire_id
 
 if TYPE_CHECKING:
     from .shared import Named
@@ -283,12 +283,22 @@ class Refusal:
         came = f", {self.came}, and no event stream" if self.came else ""
         return f"HTTP {self.status}{led}{came}"
 
+    @property
+    def wait(self) -> float:
+        """Seconds that the server wants to be left alone."""
+        return self.retry_after or 0.0
+
     def names(self, call: Call) -> bool:
         """Whether it is of a server that has read this request, and taken it for its own."""
-        return isinstance(self.body, dict) and _as_wire_id(self.body.get("id")) == call.wire_id
+        return isinstance(self.body, dict) and as_wire_id(self.body.get("id")) == call.wire_id
 
     def is_like(self, other: Refusal) -> bool:
         return self.status == other.status and code_of(self.body) == code_of(other.body)
+
+
+def wait_of(refusal: Refusal | None) -> float:
+    """As `Refusal.wait`: none where there was no refusal."""
+    return 0.0 if refusal is None else refusal.wait
 
 
 @define(eq=False, repr=False)
@@ -313,14 +323,14 @@ class Ledger:
 
     def was_issued(self, wire_id: object, earlier: EarlierIds | None = None) -> bool:
         """Whether this connection has ever used this ID, or those before it `earlier`."""
-        number = _as_wire_id(wire_id)
+        number = as_wire_id(wire_id)
         if number is None:
             return False
         return self.first_wire_id <= number < self._next_wire_id or (earlier is not None and number in earlier)
 
     def may_be_issued(self, wire_id: object) -> bool:
         """Whether any request of ours, or of an earlier process's, can have this ID."""
-        number = _as_wire_id(wire_id)
+        number = as_wire_id(wire_id)
         return number is not None and number > 0
 
     def admit(self, call: Call) -> None:
@@ -350,7 +360,7 @@ class Ledger:
     def owing(self, wire_id: object) -> Call | None:
         """The request that an answer with this ID belongs to: in flight, in doubt, cancelled unanswered, or sent
         again."""
-        number = _as_wire_id(wire_id)
+        number = as_wire_id(wire_id)
         if number is None:
             return None
         return self._calls.get(number) or self._in_doubt.get(number)
@@ -368,19 +378,6 @@ class Ledger:
                 del self._in_doubt[next(iter(self._in_doubt))]
         else:
             self._in_doubt.pop(call.wire_id, None)
-
-
-def _as_wire_id(value: object) -> int | None:
-    """JSON-RPC wants the ID back as it was; some servers send the number as text or as a float."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
-        return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return None
 
 
 _read = JSONDecoder(parse_float=number_of).decode

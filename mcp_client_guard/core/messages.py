@@ -54,10 +54,28 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def result_of(message: JSON) -> JSON | None:
+    """The result in an answer: None where it is an error, or the result no object."""
+    result = message.get("result")
+    return result if isinstance(result, dict) else None
+
+
+def params_of(message: JSON) -> JSON:
+    """The parameters of a request or notification: empty where it has none."""
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
+
+
+def tool_named(method: str, params: JSON) -> str | None:
+    """The tool that a request with these parameters calls, if it calls one."""
+    name = params.get("name") if method == "tools/call" else None
+    return name if isinstance(name, str) else None
+
+
 def tells_of_success(message: JSON) -> bool:
     """Whether this answer is a result, and none of a tool that has failed."""
-    result = message.get("result")
-    return isinstance(result, dict) and not result.get("isError")
+    result = result_of(message)
+    return result is not None and not result.get("isError")
 
 
 def _what_is_there(message: JSON) -> JSON:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .inputs import MessageSubmitted
+from .messages import result_of
 from .meta import meta_object
 from .model import JSON
 
@@ -50,8 +51,8 @@ def without_session(headers: Mapping[str, str]) -> dict[str, str]:
 
 def as_complete(answer: JSON) -> JSON:
     """An answer of the guard's own as the revision wants it: with a `resultType` (SDK 2.3 refuses one without)."""
-    result = answer.get("result")
-    if not isinstance(result, dict) or "resultType" in result:
+    result = result_of(answer)
+    if result is None or "resultType" in result:
         return answer
     return {**answer, "result": {**result, "resultType": "complete"}}
 

@@ -8,7 +8,8 @@ from attrs import define, field
 
 from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
 from .classify import LOCKED, LONGEST_RETRY_AFTER, is_of_router, may_be_away
-from .ledger import Call, Own, Refusal
+from .ledger import Call, Own, Refusal, wait_of
+from .messages import result_of
 from .model import JSON, Outcome, SessionEnded
 from .report import SessionLost, SessionUnavailable
 from .session import differences
@@ -162,8 +163,8 @@ class Recovery(Suspecting):
     def _reopened(self, stream: Stream, call: Call, message: JSON) -> None:
         """Our own `initialize` was answered."""
         self._initializing = None
-        result = message.get("result")
-        if not isinstance(result, dict):
+        result = result_of(message)
+        if result is None:
             self._not_reopened("its initialize was answered with an error", Refusal(200, message))
             return
         if self._suspicion is not None:
@@ -194,7 +195,7 @@ class Recovery(Suspecting):
         self._attempts += 1
         if refusal is not None and not _is_away(refusal):
             self._spend()
-        retry_after = (refusal and refusal.retry_after) or 0.0
+        retry_after = wait_of(refusal)
         # A login may ask a person each time.
         is_locked = (call is not None and call.unsendable) or (refusal is not None and refusal.status in LOCKED)
         if is_locked or retry_after > LONGEST_RETRY_AFTER or not self.insists:

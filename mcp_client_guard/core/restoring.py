@@ -11,6 +11,7 @@ from .classify import may_be_away
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
 from .listening import Listening
+from .messages import result_of
 from .model import JSON
 from .modern import dressed
 from .report import Reinitialized
@@ -142,8 +143,8 @@ class Restoring(Listening):
         in_time = self._restoring.pop(call.wire_id, None) is not None
         if call.incarnation != self.session.incarnation:
             return
-        result = message.get("result")
-        if not isinstance(result, dict):
+        result = result_of(message)
+        if result is None:
             self._not_restored.append(_said(call))
         elif call.method == "tools/list":
             self._restored_tools(result, in_time=in_time)

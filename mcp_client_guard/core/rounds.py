@@ -12,6 +12,7 @@ from json import dumps
 
 from attrs import define
 
+from .messages import result_of
 from .model import DIGEST_SIZE, JSON
 
 NEVER = float("-inf")
@@ -36,8 +37,8 @@ class Round:
 
 def asks_for_input(message: JSON) -> bool:
     """Whether this answer is not the last: the call goes on with another request."""
-    result = message.get("result")
-    return isinstance(result, dict) and result.get("resultType") == "input_required"
+    result = result_of(message)
+    return result is not None and result.get("resultType") == "input_required"
 
 
 def awaited_key(method: str, params: JSON, message: JSON) -> bytes:

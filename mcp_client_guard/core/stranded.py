@@ -6,7 +6,7 @@ from attrs import define
 
 from .actions import NO_DELAY, Delay
 from .classify import BUSY, LONGEST_RETRY_AFTER, Ran, is_of_moment
-from .ledger import Call, Refusal
+from .ledger import Call, Refusal, wait_of
 
 MOST_REPEATS = 2
 """Of what may have run, and had time to: each may load a server that works on the others still."""
@@ -43,19 +43,15 @@ class Stranded:
 
     def may_try_later(self, max_attempts: int) -> bool:
         """Whether it is worth waiting for the server: a deploy is over sooner."""
-        return self.call.sendings < max_attempts and self._retry_after <= LONGEST_RETRY_AFTER
+        return self.call.sendings < max_attempts and wait_of(self.refusal) <= LONGEST_RETRY_AFTER
 
     def may_try_again(self, max_attempts: int) -> bool:
         """Whether a call that may have run is worth another sending. What failed at once has not loaded the
         server: a few such sendings are over before one that is being replaced is back."""
         if self.call.repeats < MOST_REPEATS:
-            return self._retry_after <= LONGEST_RETRY_AFTER
+            return wait_of(self.refusal) <= LONGEST_RETRY_AFTER
         return (self.is_brief or self.call.lasting < MOST_REPEATS) and self.may_try_later(max_attempts)
 
     def wait(self) -> None:
         """It goes out again after a while, like what was not written: nobody is served by a storm."""
-        self.delay = Delay(self.call.sendings, None, self._retry_after)
-
-    @property
-    def _retry_after(self) -> float:
-        return (self.refusal and self.refusal.retry_after) or 0.0
+        self.delay = Delay(self.call.sendings, None, wait_of(self.refusal))

@@ -11,7 +11,8 @@ from .classify import LOCKED, METHOD_NOT_FOUND, code_of, is_worth_repeating
 from .heir_tasks import HeirTasks
 from .heritage import PROCESS_DIED, Heir, Heritage, OldSession
 from .inputs import MessageSubmitted
-from .ledger import NEVER_SENT, Call, Own, Refusal
+from .ledger import NEVER_SENT, Call, Own, Refusal, wait_of
+from .messages import result_of
 from .meta import without_meta
 from .model import JSON, Outcome
 from .outcomes import deadline_timer
@@ -101,7 +102,7 @@ class TakeOver(HeirTasks):
         if refusal is not None and refusal.status in LOCKED:
             self._put_off(reason, refusal.status)
         elif later and may_ask and not call.unsendable:
-            self._prove((refusal and refusal.retry_after) or 0.0)
+            self._prove(wait_of(refusal))
         elif call.unsendable or reason.endswith(NEVER_SENT):
             self._put_off(reason, None)  # nor could another session be opened
         else:
@@ -230,8 +231,8 @@ class TakeOver(HeirTasks):
         if call.own is Own.TASK:
             self._task_answered(call, message)
         elif call.own is Own.HOOK:
-            result = message.get("result")
-            if call.method == "tools/list" and isinstance(result, dict):
+            result = result_of(message)
+            if call.method == "tools/list" and result is not None:
                 self.present_tools.update(tools_of(result))
             self._answer_others(call, message)
         elif sent is None or offered is None or offered.session is None:

@@ -13,7 +13,7 @@ from .classify import Ran, code_of
 from .inputs import MessageSubmitted
 from .ledger import Call, Own
 from .listening import ACKNOWLEDGED
-from .messages import tells_of_success
+from .messages import result_of, tells_of_success
 from .meta import subscription_of, with_subscription
 from .model import JSON, NOT_KNOWN, Outcome, Taken, fingerprint
 from .modern import as_complete, offers_itself, server_info_of, version_of
@@ -313,8 +313,8 @@ class Taking(TakeOver):
             self.heir_answered(call, message)
             return
         self.learn_task(call, message)
-        result = message.get("result")
-        if isinstance(result, dict):
+        result = result_of(message)
+        if result is not None:
             self._learn_from(stream, call, result)
         answer = {**(as_complete(message) if call.stateless else message), "id": call.host_id}
         if call.stateless and subscription_of(message) is not None:

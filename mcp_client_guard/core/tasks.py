@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from .answers import CODE_HTTP_STATUS, NO_ANSWER
 from .classify import METHOD_NOT_FOUND, code_of, is_modern, is_suspect_answer
-from .messages import text_of
+from .messages import result_of, text_of
 from .model import JSON
 
 STATUS, RESULT = "tasks/get", "tasks/result"
@@ -32,8 +32,8 @@ class Task:
 
 def task_of(message: JSON) -> Task | None:
     """The task in the answer to a `tools/call`, if it was taken as one."""
-    result = message.get("result")
-    if not isinstance(result, dict):
+    result = result_of(message)
+    if result is None:
         return None
     is_extension = result.get("resultType") == "task"
     task = result if is_extension else result.get("task")
@@ -77,8 +77,8 @@ def told_of(task: Task, method: str, message: JSON) -> Told:
         return Told()  # an internal error is of the question, or of the task: the next answer shows
     if method == RESULT:
         return Told(message)
-    result = message.get("result")
-    if not isinstance(result, dict):
+    result = result_of(message)
+    if result is None:
         return Told()
     status = text_of(result.get("status"))
     if not task.is_extension:
@@ -93,8 +93,7 @@ def told_of(task: Task, method: str, message: JSON) -> Told:
 
 def poll_seconds(message: JSON) -> float:
     """How long the server wants us to wait before the next `tasks/get`."""
-    result = message.get("result")
-    result = result if isinstance(result, dict) else {}
+    result = result_of(message) or {}
     wait = result.get("pollIntervalMs", result.get("pollInterval"))
     if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not wait > 0:
         return _POLL
@@ -112,8 +111,8 @@ def ends_task(method: str, message: JSON) -> bool:
         return not (_says_nothing(message) or code_of(message) in _INTERNAL_ERRORS)
     if method == STATUS and code_of(message) == UNKNOWN_TASK:
         return True
-    result = message.get("result")
-    if method not in (STATUS, "tasks/cancel") or not isinstance(result, dict):
+    result = result_of(message)
+    if method not in (STATUS, "tasks/cancel") or result is None:
         return False
     # The `tasks/get` of 2025-11-25 tells the status only: what the call gave is still to be had.
     status = text_of(result.get("status"))

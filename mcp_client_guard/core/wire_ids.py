@@ -26,6 +26,19 @@ def block_of(wire_id: int) -> int:
     return (wire_id - 1) // _EACH
 
 
+def as_wire_id(value: object) -> int | None:
+    """JSON-RPC wants the ID back as it was; some servers send the number as text or as a float."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None
+
+
 @frozen
 class EarlierIds:
     """Those of the connections from number `first` on that have used a session before connection `own`."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.inputs import UNREADABLE
-from mcp_client_guard.core.messages import messages_of
+from mcp_client_guard.core.messages import messages_of, params_of, result_of
 
 V = {"jsonrpc": "2.0"}
 ERROR = {"code": -1, "message": "no"}
@@ -81,3 +81,11 @@ def test_a_batch_carries_its_well_formed_parts() -> None:
 
 def test_what_is_not_json_says_so() -> None:
     assert repr(UNREADABLE) == "UNREADABLE"
+
+
+@pytest.mark.parametrize("said", [None, 1, "x", [1]])
+def test_what_is_no_object_is_no_result_and_no_parameters(said: Any) -> None:
+    assert result_of({"result": said}) is None
+    assert params_of({"params": said}) == {}
+    assert (result_of({}), params_of({})) == (None, {})
+    assert (result_of({"result": {"a": 1}}), params_of({"params": {"a": 1}})) == ({"a": 1}, {"a": 1})

@@ -69,6 +69,15 @@ def test_a_consent_is_older_than_what_comes_into_doubt_on_the_next_event_loop() 
     assert waiting.consented_at == 500
 
 
+def test_of_calls_that_stop_alike_only_the_one_of_that_name_was_told_to_another_host() -> None:
+    ledger = SharedLedger()
+    for key in ("a", "b"):
+        ledger.open_round(Round(b"k", key, named=True))
+    ledger.told_as_well(b"k", "b")
+    waiting = [ledger.take_round(b"k", key) for key in ("a", "b")]
+    assert [one and one.others for one in waiting] == [0, 1]
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "_KEPT", 2)
     monkeypatch.setattr(shared, "_KEPT_ALIKE", 16)

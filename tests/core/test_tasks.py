@@ -804,6 +804,14 @@ def test_nor_where_the_host_of_a_process_that_died_has_kept_its_task() -> None:
     assert charged_anew(two)
 
 
+def test_a_question_that_fails_after_that_is_not_asked_again() -> None:
+    two = died()
+    taken(two, "tasks/get", DONE)
+    own = next(post for post in of(two.log, Post) if post.message["method"] == "tasks/get")
+    assert not reports(two.peer(own.stream).refuse(500), CallSettledEvent)
+    assert not [t for t in two.timers if t.kind is TimerKind.PACE]
+
+
 def test_who_was_joined_to_it_has_the_outcome_as_soon_as_the_host() -> None:
     two = died()
     repeat = two.request("tools/call", {"name": "charge"}, **MODERN)
