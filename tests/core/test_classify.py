@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from mcp_client_guard.core import classify
 from mcp_client_guard.core.classify import Ran, Ruling, SessionWord, code_of, is_suspect_answer, rule_on
 
 STATUSES = [*range(300, 320), *range(400, 452), 499, *range(500, 512), 520, 599]
@@ -188,3 +189,71 @@ def test_the_predicate_is_asked_of_what_is_no_result(body: Any) -> None:
     assert rule_on(200, body, session_sent=True, is_session_lost=lambda s, b: True).session is SessionWord.GONE
     result = {"jsonrpc": "2.0", "id": 1, "result": {}}
     assert rule_on(200, result, session_sent=True, is_session_lost=lambda s, b: True) == Ruling(Ran.ANSWERED)
+
+
+ANSWERED, MAYBE = Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.MAYBE), Ruling(Ran.MAYBE, SessionWord.ASK, Ran.MAYBE)
+UNREAD = Ruling(Ran.ANSWERED, SessionWord.ASK, Ran.NO)
+NO_WORD = (Ran.ANSWERED, SessionWord.ALIVE)
+NAMED, UNSAFE = {"names_it": True}, {"unsafe": True}
+ROWS: dict[str, list[tuple[Any, ...]]] = {
+    "nothing written": [],
+    "a result under the ID": [],
+    "404 with our session ID": [
+        (Ruling(Ran.NO, SessionWord.GONE), [404], None, {}),
+        (Ruling(Ran.NO, SessionWord.GONE), [404], -32600, NAMED),
+    ],
+    "404 with an error that names": [(UNREAD, [404], -32002, NAMED | UNSAFE)],
+    "404 without one": [(Ruling(*NO_WORD), [404], None, {"session_sent": False})],
+    "404, 405 or 421 without": [(MAYBE, [404, 405, 421], None, UNSAFE | {"is_late": True})],
+    "401, 403, 307, 308": [(Ruling(Ran.NO, SessionWord.ASK), [401, 403, 307, 308], None, UNSAFE)],
+    "413, 415": [(Ruling(Ran.NO), [413, 415], None, UNSAFE)],
+    "429, 503": [
+        (Ruling(Ran.NO), [429], None, UNSAFE),
+        (Ruling(Ran.NO, SessionWord.ASK), [503], None, UNSAFE | {"may_retry": True}),
+        (Ruling(Ran.NO, SessionWord.ASK), [503], None, {}),
+    ],
+    "503 without": [(MAYBE, [503], None, UNSAFE)],
+    "414, 431, 404 with -32601": [
+        (Ruling(*NO_WORD, Ran.MAYBE), [414, 431], None, UNSAFE),
+        (Ruling(*NO_WORD), [404], -32601, UNSAFE),
+    ],
+    "400, 402": [
+        (UNREAD, [400, 402, 405, 406, 407, 409, 410, 411, 412, 417, 419], None, UNSAFE),
+        (UNREAD, [421, 422, 423, 425, 426, 428, 440, 451], -32600, UNSAFE),
+    ],
+    "of these, with an error of -32602": [(ANSWERED, [400, 422], -32602, UNSAFE)],
+    "of these, with an error of -32020": [(Ruling(Ran.REFUSED, SessionWord.ASK), [400], -32020, UNSAFE)],
+    "any other 4xx": [
+        (ANSWERED, [408, 418, 424, 499], None, {}),
+        (MAYBE, [408, 418, 424, 499], None, UNSAFE),
+    ],
+    "502, 504": [(MAYBE, [502, 504, 520, 522, 524], None, {})],
+    "any other 5xx": [(ANSWERED, [500, 501, 599], None, {}), (MAYBE, [500, 501, 599], -32603, UNSAFE)],
+    "any of these with an error": [(ANSWERED, [418, 500, 501], -32603, NAMED | UNSAFE)],
+    "the same, by 408": [
+        (MAYBE, [408, 424, 499, 502, 504, 520], -32603, NAMED | UNSAFE),
+        (MAYBE, [500], -32003, NAMED | UNSAFE),
+    ],
+    "any other 3xx": [(MAYBE, [300, 302, 303], None, {})],
+    "200 with an error of -32600": [(UNREAD, [200], -32600, UNSAFE)],
+    "200 with an error of -32000": [(ANSWERED, [200], -32001, {}), (MAYBE, [200], -32001, UNSAFE)],
+    "200 with an error of 408": [
+        (Ruling(*NO_WORD), [200], -32003, {}),
+        (Ruling(Ran.MAYBE), [200], -32003, UNSAFE),
+    ],
+    "any other answer": [(Ruling(*NO_WORD), [200], -32603, UNSAFE)],
+    "2xx with what is no answer": [(MAYBE, [200, 202, 204], None, {})],
+    "written, then lost": [],
+}
+"""The rows of the table in the module's docstring, by how they begin; those without cases draw no status."""
+
+
+def test_the_table_is_what_the_rows_in_its_docstring_say() -> None:
+    written = [line.removeprefix("| ") for line in (classify.__doc__ or "").splitlines() if line.startswith("| ")]
+    assert len(written) - 1 == len(ROWS)
+    for line, (row, cases) in zip(written[1:], ROWS.items(), strict=True):
+        assert line.startswith(row)
+        for ruling, statuses, code, given in cases:
+            body = None if code is None else answer_with(code)
+            for status in statuses:
+                assert rule_on(status, body, **{"session_sent": True, **given}) == ruling, (row, status)
