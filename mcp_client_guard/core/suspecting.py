@@ -207,7 +207,8 @@ class Suspecting(Detecting):
         Only an answer shows that the old one was gone: a comparison that is lost, or refused by who knows whom, is
         made once more, and then each suspect has drawn its answer.
         """
-        self._comparison, word = None, self._last_word
+        self._comparison = None
+        word = self._last_word
         means_nothing = word is not None and refusal is not None and word.is_like(refusal)
         was_gone = answered and not means_nothing
         old = self._suspects_of(self._last_word_of)
