@@ -15,7 +15,7 @@ from ._errors import (
 from ._events import EventCallback
 from ._guard import Guard
 from ._reconcile import InDoubtCall, ReconcileHook, Reconciler
-from .core.answers import CallInDoubt, CallNotExecuted
+from .core.doubt import CallInDoubt, CallNotExecuted
 from .core.event_id import IdScheme
 from .core.model import Evidence, Generation, Grade, Outcome
 from .core.policy import GuardPolicy, ResendRule

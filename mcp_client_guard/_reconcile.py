@@ -17,7 +17,8 @@ from attrs import define, field, frozen
 from ._errors import RequestFailed
 from ._theirs import is_theirs
 from .core.actions import Ask, Reply, StopAsking
-from .core.answers import CODE_SESSION_LOST, CallInDoubt
+from .core.answers import CODE_SESSION_LOST
+from .core.doubt import CallInDoubt
 from .core.inputs import HookRequested, HookWithdrew, Input, Reconciled
 from .core.model import JSON, assert_never
 from .core.verdicts import Fail, Resend, Resolve, Verdict

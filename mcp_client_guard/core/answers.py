@@ -1,4 +1,4 @@
-"""The answers that the guard itself gives to a request, and how they are recognised again.
+"""The answers that the guard itself gives to a request.
 
 Codes are outside -32768..-32000, which belong to JSON-RPC and MCP; frameworks that repeat a call on the
 codes of a lost connection do not take these for one (INTEGRATIONS §4).
@@ -6,21 +6,14 @@ codes of a lost connection do not take these for one (INTEGRATIONS §4).
 
 from __future__ import annotations
 
-import re
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
-from attrs import frozen
-
+from .doubt import IN_DOUBT_KEY, CallInDoubt, subject_of
 from .inputs import BodyReceived
 from .ledger import Call
-from .messages import messages_of, text_of
+from .messages import messages_of
 from .model import JSON
-from .policy import HARMLESS_METHODS, OPENING_METHODS
-
-IN_DOUBT_KEY = "io.github.mcp-client-guard/in-doubt"
+from .policy import OPENING_METHODS
 
 CODE_IN_DOUBT = -31901
 CODE_NOT_EXECUTED = -31902
@@ -29,184 +22,6 @@ CODE_SESSION_LOST = -31904
 CODE_NAME_TAKEN = -31905
 NO_ANSWER = frozenset({CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST})
 """The guard's own words where the server has not answered."""
-
-_SENTENCE = (
-    "The {what} may or may not have run: {reason}. Do not repeat it without checking its effect first. "
-    "(call key {call_key})"
-)
-_OF_HARMLESS = "The {what} had no answer: {reason}. It may safely be sent again. (call key {call_key})"
-_PARTS = {"what": "(?P<kind>tool call|request) (?P<name>'[^']*')", "reason": ".*", "call_key": "[^()]*"}
-_SPOKEN = [
-    re.compile(
-        re.sub(r"\\{(\w+)\\}", lambda part: f"(?P<{part[1]}>{_PARTS[part[1]]})", re.escape(said)), re.DOTALL
-    )
-    for said in (_SENTENCE, _OF_HARMLESS)
-]
-_MOST_EXCEPTIONS = 1000
-_META_NAMES = ("_meta", "meta", "metadata")
-"""Google ADK dumps the SDK's model by its attributes; Strands has a name of its own."""
-
-
-@frozen
-class CallInDoubt:
-    """What is known of a call that may or may not have run.
-
-    `CallInDoubt.find` gives it back from what the host got: a tool result or an exception of either SDK major.
-    """
-
-    reason: str
-    method: str
-    tool: str | None
-    call_key: str
-    session: str
-    """Fingerprint of the session."""
-    cancel_signalled: bool = False
-
-    def as_json(self) -> JSON:
-        return {
-            "outcome": "in_doubt",
-            "reason": self.reason,
-            "method": self.method,
-            "tool": self.tool,
-            "call_key": self.call_key,
-            "session": self.session,
-            "cancel_signalled": self.cancel_signalled,
-        }
-
-    @classmethod
-    def from_json(cls, value: Any) -> CallInDoubt | None:
-        if not isinstance(value, dict) or value.get("outcome") != "in_doubt":
-            return None
-        return cls(
-            reason=text_of(value.get("reason")),
-            method=text_of(value.get("method")),
-            tool=text_of(value.get("tool")) or None,
-            call_key=text_of(value.get("call_key")),
-            session=text_of(value.get("session", "-")),
-            cancel_signalled=value.get("cancel_signalled") is True,
-        )
-
-    @classmethod
-    def find(cls, value: Any) -> CallInDoubt | None:
-        """From what the host got, or what its framework has made of that; None if it is none.
-
-        From a tool result (an object of the SDK's, or plain JSON; `meta` or `metadata` where a framework has that
-        for `_meta`); from an exception, those below it, and a result that one of them carries. Frameworks that
-        keep the words alone (a text, a list of content blocks, an exception's text) are believed where these are
-        exactly ours: `session` is then `-` and `cancel_signalled` False, for the words do not say.
-        """
-        if isinstance(value, BaseException):
-            return next((d for error in _below(value, contexts=True) if (d := cls._in_exception(error))), None)
-        if isinstance(value, str):
-            return cls._in_words(value)
-        if isinstance(value, list):
-            return next((d for block in value if (d := cls._in_words(_text_of(block)))), None)
-        is_json = isinstance(value, dict)
-        metas = [value.get(name) for name in _META_NAMES] if is_json else [_part(value, "meta")]
-        return next((d for m in metas if isinstance(m, dict) and (d := cls.from_json(m.get(IN_DOUBT_KEY)))), None)
-
-    @classmethod
-    def _in_exception(cls, error: BaseException) -> CallInDoubt | None:
-        carried = [value for value in (_part(error, "result"), *error.args) if not _is_exception(value)]
-        in_data = cls.from_json(_data_of(error).get(IN_DOUBT_KEY))
-        return in_data or next((d for value in carried if (d := cls.find(value))), None)
-
-    @classmethod
-    def _in_words(cls, text: Any) -> CallInDoubt | None:
-        if not isinstance(text, str):
-            return None
-        said = next(filter(None, (sentence.fullmatch(text) for sentence in _SPOKEN)), None)
-        if said is None:
-            return None
-        is_call, name = said["kind"] == "tool call", said["name"][1:-1]
-        method, tool = ("tools/call", name) if is_call else (name, None)
-        found = cls(said["reason"], method, tool, said["call_key"], "-")
-        return found if str(found) == text else None
-
-    def __str__(self) -> str:
-        sentence = _OF_HARMLESS if self.method in HARMLESS_METHODS else _SENTENCE
-        return sentence.format(what=_what(self.method, self.tool), reason=self.reason, call_key=self.call_key)
-
-
-@frozen
-class CallNotExecuted:
-    """What is known of a request that did not run. It is safe to send that one again, once the cause is mended.
-
-    `CallNotExecuted.find` gives it back from the exception that the host got, of either SDK major. Look at
-    `method`: hosts send requests of their own, as both SDKs list the tools after the first answer of one that they
-    do not know, and raise what became of that in the place of the answer.
-    """
-
-    by: str
-    """`wire`: nothing of it was written. `server`: that is the server's word."""
-    reason: str
-    http_status: int | None = None
-    method: str = ""
-    """Of the request: `tools/call`, `tools/list`, ..."""
-    tool: str | None = None
-
-    @classmethod
-    def find(cls, error: Any) -> CallNotExecuted | None:
-        """From an exception, a group of them, or a cause; None if it says nothing of the kind, or is none."""
-        below = _below(error, contexts=False) if _is_exception(error) else ()
-        return next((found for e in below if (found := cls._in_data(_data_of(e)))), None)
-
-    @classmethod
-    def _in_data(cls, data: JSON) -> CallNotExecuted | None:
-        if data.get("outcome") != "not_executed":
-            return None
-        status, tool = data.get("http_status"), data.get("tool")
-        return cls(
-            text_of(data.get("by")),
-            text_of(data.get("reason")),
-            status if isinstance(status, int) else None,
-            text_of(data.get("method")),
-            tool if isinstance(tool, str) else None,
-        )
-
-
-def _below(error: BaseException, *, contexts: bool) -> Iterator[BaseException]:
-    """It, its parts and its causes, each once: such chains may be circles.
-
-    `contexts`: also what was being handled when it came. That may have been another call's, which is no reason to
-    call this one safe; and an answer speaks for itself.
-    """
-    waiting, seen = deque([error]), set[int]()
-    while waiting and len(seen) < _MOST_EXCEPTIONS:
-        error = waiting.popleft()
-        if id(error) in seen:
-            continue
-        seen.add(id(error))
-        yield error
-        parts = _part(error, "exceptions")
-        if isinstance(parts, (tuple, list)):
-            waiting.extend(filter(_is_exception, parts))
-        if error.__cause__ is not None:
-            waiting.append(error.__cause__)
-        is_answer = _part(_part(error, "error"), "code") is not None
-        if contexts and error.__context__ is not None and not (is_answer or error.__suppress_context__):
-            waiting.append(error.__context__)
-
-
-def _part(value: Any, name: str) -> Any:
-    """Of an object of somebody else's, whose properties may raise."""
-    with suppress(Exception):
-        return getattr(value, name, None)
-    return None
-
-
-def _is_exception(value: Any) -> bool:
-    return isinstance(value, BaseException)
-
-
-def _data_of(error: BaseException) -> JSON:
-    """Of a JSON-RPC error, which either SDK major raises as an exception."""
-    data = _part(_part(error, "error"), "data")
-    return data if isinstance(data, dict) else {}
-
-
-def _text_of(block: Any) -> Any:
-    return block.get("text") if isinstance(block, dict) else _part(block, "text")
 
 
 def in_doubt_answer(call: Call, doubt: CallInDoubt, *, as_result: bool) -> JSON:
@@ -267,10 +82,6 @@ def why_no_answer(told: BodyReceived, call: Call) -> str:
     return f"the answer was no JSON-RPC message ({came}){may_be_wrong}"
 
 
-def _what(method: str, tool: str | None) -> str:
-    return f"tool call {tool!r}" if tool else f"request {method!r}"
-
-
 def not_executed_answer(
     host_id: str | int | None,
     method: str,
@@ -282,7 +93,7 @@ def not_executed_answer(
     code: int = CODE_NOT_EXECUTED,
 ) -> JSON:
     data = {"outcome": "not_executed", "by": by, "reason": reason, "http_status": status}
-    text = f"The {_what(method, tool)} was not executed: {reason}"
+    text = f"The {subject_of(method, tool)} was not executed: {reason}"
     return error_answer(host_id, code, text, {**data, "method": method, "tool": tool})
 
 

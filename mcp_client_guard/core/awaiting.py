@@ -12,13 +12,14 @@ from typing import Any
 
 from attrs import define, field
 
-from .actions import Report, SetTimer, Timer, TimerKind
+from .actions import Report, SetTimer
 from .connection import Connection
 from .disowning import Disowning
 from .ledger import Call, Own
 from .report import Disconnected
 from .state import StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
+from .timer import Timer, TimerKind
 
 
 @define(eq=False, repr=False)

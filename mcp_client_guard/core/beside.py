@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import define
 
-from .actions import NO_DELAY, CancelTimer, Report, SetTimer, Timer, TimerKind
+from .actions import NO_DELAY, CancelTimer, Report, SetTimer
 from .carrier import Carrying
 from .inputs import BodyReceived
 from .ledger import Call, Own
@@ -16,6 +16,7 @@ from .messages import messages_of
 from .report import Disconnected
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
+from .timer import Timer, TimerKind
 
 
 @define(eq=False, repr=False)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from attrs import define, field
 
-from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
+from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer
 from .aside import Aside
 from .classify import BUSY, LONGEST_RETRY_AFTER, is_of_moment
 from .endpoint import endpoint_of, shown_origin
@@ -23,6 +23,7 @@ from .model import JSON, Generation
 from .report import Disconnected, EndpointRefused, Unreachable, UnreadableDropped
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
+from .timer import Timer, TimerKind
 
 _ENDPOINT_SECONDS = 30.0
 """How long a server that is known to be a legacy one may take for its first event."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import CancelTimer, Delay, Hangup, Report, SetTimer, TimerKind
+from .actions import CancelTimer, Delay, Hangup, Report, SetTimer
 from .inputs import EventReceived, TooLarge
 from .ledger import Call
 from .messages import messages_of
@@ -17,6 +17,7 @@ from .model import digest_of
 from .report import Discontinuity, UnreadableDropped
 from .state import StreamState
 from .stream import STANDALONE, Stream, StreamKind
+from .timer import TimerKind
 from .trials import Trials
 
 _CLOSING_SECONDS = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import CancelTimer, Save, SetTimer, Timer, TimerKind
+from .actions import CancelTimer, Save, SetTimer
 from .classify import code_of
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
@@ -13,6 +13,7 @@ from .model import JSON, Outcome, TaskCreated, TaskEnded
 from .own import OwnRequests
 from .state import SessionState
 from .tasks import RESULT, STATUS, UNKNOWN_TASK, Fetch, Task, Told, poll_seconds, task_of, told_of
+from .timer import Timer, TimerKind
 
 _KEPT_TASKS = 1024
 _ASK_AGAIN_SECONDS = 5.0

@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from .model import JSON
+from .timer import Timer
 from .verdicts import Verdict
 
 
@@ -181,7 +182,7 @@ class IdleElapsed:
 class TimerElapsed:
     """A timer that the core set has run out."""
 
-    timer: Any
+    timer: Timer
     at: float
 
 

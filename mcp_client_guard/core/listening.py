@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field
 
-from .actions import CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
+from .actions import CancelTimer, Delay, Report, SetTimer
 from .classify import INTERNAL_ERROR, Ran, code_of, is_of_router, may_pass
 from .ledger import Call, Refusal
 from .meta import with_subscription
@@ -20,6 +20,7 @@ from .outcomes import OWN_SECONDS, deadline_timer
 from .reconcile import Reconciling
 from .report import ListenedAgain, RefreshSuggested
 from .stranded import Stranded
+from .timer import Timer, TimerKind
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _LISTS = {

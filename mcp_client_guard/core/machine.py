@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import Action, EndSession, Report, Save, TimerKind
+from .actions import Action, EndSession, Report, Save
 from .beside import Beside
 from .clock import Clock
 from .heritage import Heritage
@@ -66,6 +66,7 @@ from .session import Session
 from .shared import SharedLedger
 from .state import SessionState
 from .stream import STANDALONE
+from .timer import TimerKind
 
 _RECONNECT_SECONDS = 1.0
 """Within which the user's word that the connections are worth nothing is the same word: an event may draw it that
@@ -224,7 +225,7 @@ class Machine:
 
     def _timer(self, told: TimerElapsed) -> None:
         timer, at = told.timer, told.at
-        kind: TimerKind = timer.kind
+        kind = timer.kind
         match kind:
             case TimerKind.DEADLINE:
                 self._calls.deadline(timer.stream)

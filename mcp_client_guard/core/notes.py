@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from attrs import define, field, frozen
 
-from .actions import NO_DELAY, CancelTimer, Hangup, Report, SetTimer, Timer, TimerKind
+from .actions import NO_DELAY, CancelTimer, Hangup, Report, SetTimer
 from .classify import SessionWord, is_worth_repeating, rule_on
 from .closing import Closing
 from .inputs import Refused
@@ -18,6 +18,7 @@ from .room import MOST_WAITING, NEVER_WAIT, Room
 from .session import session_headers
 from .state import StreamStep
 from .stream import Stream, StreamKind
+from .timer import Timer, TimerKind
 
 _TURN_SECONDS = 0.5
 """After which the next notification leaves although the server has not taken the one before."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from .actions import NO_DELAY, CancelTimer, Delay, Forward, Reply, Report, Save, SetTimer, Timer, TimerKind
-from .answers import CallInDoubt, in_doubt_answer, not_executed_answer
+from .actions import NO_DELAY, CancelTimer, Delay, Forward, Reply, Report, Save, SetTimer
+from .answers import in_doubt_answer, not_executed_answer
 from .clock import Clock
+from .doubt import CallInDoubt
 from .forms import as_asked, why_unread
 from .inputs import MessageSubmitted
 from .ledger import Call, Joined, Ledger, Own, Repeat, arguments_digest
@@ -22,6 +23,7 @@ from .rounds import asks_for_input
 from .session import Session
 from .shared import Doubt, Named, SharedLedger
 from .state import SessionState, SessionStep
+from .timer import Timer, TimerKind
 
 if TYPE_CHECKING:
     from .actions import Action

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define
 
-from .actions import Hangup, Report, SetTimer, Timer, TimerKind
+from .actions import Hangup, Report, SetTimer
 from .inputs import UNREADABLE, EventReceived, TooLarge
 from .messages import messages_of, unreadable_in
 from .model import JSON, Taken
@@ -15,6 +15,7 @@ from .registry import Registry
 from .report import DuplicateDropped, Resumed, UnreadableDropped
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
+from .timer import Timer, TimerKind
 from .trail import Placement
 from .trial import Trial, broken
 

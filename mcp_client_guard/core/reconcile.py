@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from attrs import define, evolve, field
 
-from .actions import NO_DELAY, Ask, CancelTimer, SetTimer, StopAsking, Timer, TimerKind
+from .actions import NO_DELAY, Ask, CancelTimer, SetTimer, StopAsking
 from .answers import failed_answer, http_answer, session_lost_answer
 from .classify import Ran, once_taken
 from .consent import consent_to
@@ -19,6 +19,7 @@ from .output_schema import misfits
 from .repeats import Repeats
 from .state import SessionState
 from .stranded import MOST_REPEATS, Stranded
+from .timer import Timer, TimerKind
 from .verdicts import Fail, Resend, Resolve
 
 _MOST_REFUSALS = 2

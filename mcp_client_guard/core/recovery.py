@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from attrs import define, field
 
-from .actions import CancelTimer, Delay, Report, Save, SetTimer, Timer, TimerKind
+from .actions import CancelTimer, Delay, Report, Save, SetTimer
 from .classify import LOCKED, LONGEST_RETRY_AFTER, is_of_router, may_be_away
 from .ledger import Call, Own, Refusal, wait_of
 from .messages import result_of
@@ -16,6 +16,7 @@ from .session import differences
 from .state import SessionState, SessionStep
 from .stream import STANDALONE, Stream
 from .suspecting import Suspecting
+from .timer import Timer, TimerKind
 
 _BUDGET_SECONDS = 60.0
 _REST, _LONGEST_REST = 10.0, 60.0

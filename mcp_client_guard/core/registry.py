@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from .actions import (
-    NO_DELAY,
-    CancelTimer,
-    Delay,
-    Deliver,
-    Get,
-    Hangup,
-    Post,
-    Report,
-    Save,
-    SetTimer,
-    TimerKind,
-)
+from .actions import NO_DELAY, CancelTimer, Delay, Deliver, Get, Hangup, Post, Report, Save, SetTimer
 from .bygone import Bygone
 from .connection import Connection
 from .inputs import EventReceived
@@ -34,6 +22,7 @@ from .session import Session
 from .state import StreamState, StreamStep
 from .stream import STANDALONE, Exact, Stream, StreamKind
 from .tasks import RESULT
+from .timer import TimerKind
 from .trail import Index, Trail
 from .trial import Trial
 

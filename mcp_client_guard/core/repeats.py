@@ -5,7 +5,8 @@ from __future__ import annotations
 from attrs import define, evolve
 
 from .actions import Report, Save
-from .answers import CODE_NAME_TAKEN, CallInDoubt, error_answer
+from .answers import CODE_NAME_TAKEN, error_answer
+from .doubt import CallInDoubt
 from .forms import why_unread
 from .ledger import Call, Joined, Own, Repeat
 from .messages import tells_of_success

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from attrs import define, field
 
-from .actions import NO_DELAY, CancelTimer, Delay, Report, SetTimer, Timer, TimerKind
+from .actions import NO_DELAY, CancelTimer, Delay, Report, SetTimer
 from .classify import may_be_away
 from .inputs import MessageSubmitted
 from .ledger import Call, Own, Refusal
@@ -17,6 +17,7 @@ from .modern import dressed
 from .report import Reinitialized
 from .state import SessionState, SessionStep
 from .stream import STANDALONE
+from .timer import Timer, TimerKind
 
 CONFIRM_SECONDS = 0.5
 """How long requests wait for the server to have taken `notifications/initialized`. Servers refuse requests

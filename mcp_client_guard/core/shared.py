@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, evolve, field, frozen
 
-from .answers import CallInDoubt
+from .doubt import CallInDoubt
 from .heritage import PROCESS_DIED
 from .ledger import Call, Own
 from .messages import tells_of_success

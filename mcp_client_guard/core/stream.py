@@ -6,13 +6,13 @@ from enum import Enum, auto
 
 from attrs import define, field
 
-from .actions import Timer, TimerKind
 from .budget import Budget
 from .connection import Connection
 from .ledger import Call
 from .model import JSON
 from .position import Position
 from .state import STREAM, StreamState, StreamStep, step
+from .timer import Timer, TimerKind
 from .trail import Trail
 
 STANDALONE = 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import define, evolve
 
-from .actions import Hangup, Report, Timer, TimerKind
+from .actions import Hangup, Report
 from .answers import why_no_answer
 from .awaiting import Awaiting
 from .classify import is_of_gateway, is_suspect_answer, may_pass
@@ -16,6 +16,7 @@ from .messages import messages_of
 from .report import StandaloneUnavailable
 from .state import StreamState, StreamStep
 from .stream import Exact, Stream, StreamKind
+from .timer import Timer, TimerKind
 from .trial import SAYS_NOT_RESUMED, is_resume_gap
 
 _PACE_MS = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer, Timer, TimerKind
+from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer
 from .inputs import Answered, EventReceived
 from .messages import messages_of
 from .model import JSON, Evidence, Grade
@@ -12,6 +12,7 @@ from .placing import Placing
 from .report import Disconnected, RefreshSuggested, Resumed
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Exact, Stream, StreamKind
+from .timer import Timer, TimerKind
 from .trial import PROVEN, SAYS_NOT_RESUMED, SAYS_RESUMED, STARTED_OVER, WITNESS_MISSING, Judged, Trial, Weight
 
 _RECHECK_CAP = 60.0

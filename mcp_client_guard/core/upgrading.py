@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
-from .actions import NO_DELAY, AskUpgrade, Delay, Hangup, OpenSocket, Report, SetTimer, Timer, TimerKind
+from .actions import NO_DELAY, AskUpgrade, Delay, Hangup, OpenSocket, Report, SetTimer
 from .event_id import IdScheme, fits_header
 from .inputs import EventReceived, UpgradeAnswered
 from .ledger import Refusal
@@ -21,6 +21,7 @@ from .notes import Notes
 from .report import Resumed, Upgraded, UpgradeRefused
 from .state import SessionState, StreamState, StreamStep
 from .stream import STANDALONE, Stream
+from .timer import Timer, TimerKind
 from .trail import ResumePoint
 from .trial import Judged, Trial, broken
 

@@ -29,8 +29,6 @@ from mcp_client_guard.core.actions import (
     Save,
     SetTimer,
     StopAsking,
-    Timer,
-    TimerKind,
 )
 from mcp_client_guard.core.inputs import (
     Answered,
@@ -52,6 +50,7 @@ from mcp_client_guard.core.model import JSON, assert_never
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.registry import MAYBE_REDELIVERED
 from mcp_client_guard.core.report import Event
+from mcp_client_guard.core.timer import Timer, TimerKind
 from mcp_client_guard.stores import Claim
 
 from . import http, retry, saving

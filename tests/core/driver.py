@@ -20,8 +20,6 @@ from mcp_client_guard.core.actions import (
     Report,
     Save,
     SetTimer,
-    Timer,
-    TimerKind,
 )
 from mcp_client_guard.core.inputs import (
     UNREADABLE,
@@ -47,6 +45,7 @@ from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import JSON, Evidence, Outcome, Record
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, Event, Resumed
+from mcp_client_guard.core.timer import Timer, TimerKind
 from mcp_client_guard.core.verdicts import Verdict
 
 SESSION = "session-one"

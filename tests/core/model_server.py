@@ -12,11 +12,12 @@ from typing import Any, Literal
 
 from attrs import define, field, frozen
 
-from mcp_client_guard.core.actions import Action, Deliver, Get, Hangup, Post, Report, Save, TimerKind
+from mcp_client_guard.core.actions import Action, Deliver, Get, Hangup, Post, Report, Save
 from mcp_client_guard.core.model import JSON, CallSent, CursorMoved, Grade, Outcome, digest_of
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, Discontinuity, Resumed
 from mcp_client_guard.core.state import StreamState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import SESSION, Driver, Peer, note
 
 Fault = Literal["none", "reset", "trim", "fork", "empty"]

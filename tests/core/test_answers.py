@@ -8,9 +8,6 @@ import pytest
 
 from mcp_client_guard.core import answers
 from mcp_client_guard.core.answers import (
-    IN_DOUBT_KEY,
-    CallInDoubt,
-    CallNotExecuted,
     error_answer,
     http_answer,
     in_doubt_answer,
@@ -18,6 +15,7 @@ from mcp_client_guard.core.answers import (
     session_lost_answer,
     why_no_answer,
 )
+from mcp_client_guard.core.doubt import IN_DOUBT_KEY, CallInDoubt, CallNotExecuted
 from mcp_client_guard.core.inputs import UNREADABLE, BodyReceived
 from mcp_client_guard.core.ledger import Call
 from mcp_client_guard.core.policy import HARMLESS_METHODS

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import asked
-from mcp_client_guard.core.actions import Action, Post, Save, TimerKind
+from mcp_client_guard.core.actions import Action, Post, Save
 from mcp_client_guard.core.asked import Asked
 from mcp_client_guard.core.connection import Connection
 from mcp_client_guard.core.model import JSON, CursorMoved, Outcome, ServerAnswered
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, NotificationLost
 from mcp_client_guard.core.stream import Stream, StreamKind
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.trail import Trail
 from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, records, reports
 from tests.core.scenes import Process, prove

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Get, Hangup, Post, SetTimer, TimerKind
-from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.actions import Action, Get, Hangup, Post, SetTimer
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.inputs import UNREADABLE, ReconnectRequested
 from mcp_client_guard.core.model import JSON, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, Disconnected, Reinitialized, RepeatJoined, SessionLost
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import RESULT, Driver, Peer, delivered, in_doubt, note, of, outcomes, reports
 
 LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, AskUpgrade, Get, OpenSocket, Post, TimerKind
+from mcp_client_guard.core.actions import Action, AskUpgrade, Get, OpenSocket, Post
 from mcp_client_guard.core.inputs import ReconnectRequested, UpgradeAnswered
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.report import Discontinuity, RefreshSuggested, StandaloneUnavailable, UpgradeRefused
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, delivered, evidence, in_doubt, note, of, outcomes, reports
 from tests.core.legacy import Legacy
 from tests.core.scenes import Process, prove

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Ask, CancelTimer, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, CancelTimer, Post
 from mcp_client_guard.core.inputs import TimerElapsed
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, Disconnected, RepeatJoined, SessionLost
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Peer, delivered, in_doubt, of, outcomes, posted, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 

@@ -6,17 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import (
-    Action,
-    CancelTimer,
-    Get,
-    Hangup,
-    Post,
-    Save,
-    SetTimer,
-    TimerKind,
-)
-from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CallInDoubt
+from mcp_client_guard.core.actions import Action, CancelTimer, Get, Hangup, Post, Save, SetTimer
+from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.inputs import UNREADABLE, TimerElapsed
 from mcp_client_guard.core.model import CallSent, Outcome, SessionEnded
 from mcp_client_guard.core.model import CallSettled as Settled
@@ -30,6 +22,7 @@ from mcp_client_guard.core.report import (
     Unreachable,
 )
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import (
     RESULT,
     SESSION,

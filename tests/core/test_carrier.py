@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import EndSession, Get, Hangup, Post, Timer, TimerKind
+from mcp_client_guard.core.actions import EndSession, Get, Hangup, Post
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.core.inputs import (
     UNREADABLE,
@@ -31,6 +31,7 @@ from mcp_client_guard.core.report import (
     UnreadableDropped,
 )
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import Timer, TimerKind
 from tests.core.driver import RESULT, delivered, in_doubt, note, of, outcomes, posted, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 

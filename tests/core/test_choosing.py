@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, EndSession, Get, Post, TimerKind
+from mcp_client_guard.core.actions import Action, EndSession, Get, Post
 from mcp_client_guard.core.heritage import Heritage, OldSession
 from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import JSON, Generation, GenerationFound, Outcome
@@ -14,6 +14,7 @@ from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import GenerationChosen, OrphanDropped
 from mcp_client_guard.core.shared import SharedLedger
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, of, outcomes, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Deliver, Get, Hangup, Report, SetTimer, TimerKind
+from mcp_client_guard.core.actions import Action, Deliver, Get, Hangup, Report, SetTimer
 from mcp_client_guard.core.inputs import TimerElapsed
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Discontinuity
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, delivered, in_doubt, note, outcomes, reports
 
 

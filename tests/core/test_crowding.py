@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import crowding
-from mcp_client_guard.core.actions import Hangup, Post, Save, TimerKind
+from mcp_client_guard.core.actions import Hangup, Post, Save
 from mcp_client_guard.core.answers import CODE_NOT_EXECUTED
 from mcp_client_guard.core.inputs import ConnectionFreed, MessageSubmitted
 from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Resend
 from tests.core.driver import Driver, Peer, delivered, in_doubt, of, outcomes, reports
 from tests.core.legacy import Legacy

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Post
 from mcp_client_guard.core.inputs import UNREADABLE
 from mcp_client_guard.core.model import JSON, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, SessionLost
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, delivered, in_doubt, note, of, outcomes, posted, reports
 
 LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import Action, Get, Post
-from mcp_client_guard.core.answers import CallInDoubt, CallNotExecuted
 from mcp_client_guard.core.classify import knows_no_session
+from mcp_client_guard.core.doubt import CallInDoubt, CallNotExecuted
 from mcp_client_guard.core.inputs import EventReceived
 from mcp_client_guard.core.messages import says_the_same
 from mcp_client_guard.core.model import JSON, Outcome

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import AskUpgrade, EndSession, Get, OpenSocket, Post, TimerKind
+from mcp_client_guard.core.actions import AskUpgrade, EndSession, Get, OpenSocket, Post
 from mcp_client_guard.core.inputs import Answered, ConnectionFreed, EventReceived, UpgradeAnswered
 from mcp_client_guard.core.model import (
     CallSent,
@@ -20,6 +20,7 @@ from mcp_client_guard.core.model import (
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Connected, EndpointRefused, GenerationChosen, SessionLost, Unreachable
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import RESULT, delivered, evidence, note, of, outcomes, records, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 from tests.core.scenes import Process

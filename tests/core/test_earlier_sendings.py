@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, StopAsking, TimerKind
-from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.actions import Action, Post, StopAsking
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.inputs import Reconciled
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, OrphanDropped
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Resend
 from tests.core.driver import Driver, Peer, delivered, of, outcomes, reports
 from tests.core.scenes import Connection, Process, prove

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, TimerKind
-from mcp_client_guard.core.answers import CODE_IN_DOUBT, IN_DOUBT_KEY, CallInDoubt
+from mcp_client_guard.core.actions import Action, Post
+from mcp_client_guard.core.answers import CODE_IN_DOUBT
+from mcp_client_guard.core.doubt import IN_DOUBT_KEY, CallInDoubt
 from mcp_client_guard.core.forms import why_unread
 from mcp_client_guard.core.ledger import Joined
 from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.model import JSON, Outcome, Told
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Fail, Resolve
 from tests.core.driver import Peer, delivered, of, outcomes
 from tests.core.scenes import Connection, Process, prove

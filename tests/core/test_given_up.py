@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_client_guard.core.actions import Post, TimerKind
+from mcp_client_guard.core.actions import Post
 from mcp_client_guard.core.model import JSON, Outcome, Told
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Peer, delivered, of, outcomes
 from tests.core.scenes import Connection, Process, prove
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Ask, Reply, TimerKind
+from mcp_client_guard.core.actions import Ask, Reply
 from mcp_client_guard.core.answers import CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.core.inputs import HookWithdrew
 from mcp_client_guard.core.model import CallSent, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, delivered, of, outcomes, posted, records
 
 LOOK: dict[str, Any] = {"name": "look", "annotations": {"readOnlyHint": True}}

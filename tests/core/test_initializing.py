@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, SetTimer, Timer, TimerKind
+from mcp_client_guard.core.actions import Action, Post, SetTimer
 from mcp_client_guard.core.answers import CODE_IN_DOUBT
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import NotificationLost, SessionLost
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import Timer, TimerKind
 from tests.core.driver import RESULT, Driver, Peer, delivered, of, reports
 from tests.core.legacy import LEGACY_RESULT, Legacy
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Post
 from mcp_client_guard.core.inputs import TimerElapsed
 from mcp_client_guard.core.model import JSON, Generation, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import EndpointMoved, ListenedAgain, OrphanDropped, RefreshSuggested
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, reports
 
 VERSION = "2026-07-28"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import machine
-from mcp_client_guard.core.actions import EndSession, Get, Post, TimerKind
+from mcp_client_guard.core.actions import EndSession, Get, Post
 from mcp_client_guard.core.beside import Beside
 from mcp_client_guard.core.hooking import Hooking
 from mcp_client_guard.core.inputs import CloseRequested, Drained, TimerElapsed
@@ -18,6 +18,7 @@ from mcp_client_guard.core.model import Outcome, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Connected, SessionLost
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import (
     RESULT,
     SESSION,

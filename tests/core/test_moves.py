@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Get, Post, TimerKind
+from mcp_client_guard.core.actions import Get, Post
 from mcp_client_guard.core.classify import is_modern, knows_no_session, knows_only_sessions
 from mcp_client_guard.core.inputs import HookRequested
 from mcp_client_guard.core.model import JSON, CursorDropped, CursorMoved, Generation, Outcome
 from mcp_client_guard.core.moves import MOVED, NEVER_HAD
 from mcp_client_guard.core.report import Connected, EndpointMoved, SessionLost
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import SESSION, Driver, Peer, delivered, of, outcomes, records, reports
 
 VERSION = "2026-07-28"

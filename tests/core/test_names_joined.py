@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, TimerKind
-from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CallInDoubt
+from mcp_client_guard.core.actions import Action, Post
+from mcp_client_guard.core.answers import CODE_NAME_TAKEN
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.model import CallNamed, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.shared import SharedLedger
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Peer, delivered, of, outcomes, records
 from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, prove
 

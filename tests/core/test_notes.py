@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import notes
-from mcp_client_guard.core.actions import Action, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Post
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import NotificationLost
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import RESULT, Driver, Peer, delivered, of, outcomes, reports
 from tests.core.test_crowding import VERSION, limited, posted
 

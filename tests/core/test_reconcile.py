@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Ask, Forward, Post, StopAsking, TimerKind
-from mcp_client_guard.core.answers import (
-    CODE_IN_DOUBT,
-    CODE_NOT_EXECUTED,
-    CODE_SESSION_LOST,
-    CallInDoubt,
-)
+from mcp_client_guard.core.actions import Action, Ask, Forward, Post, StopAsking
+from mcp_client_guard.core.answers import CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.inputs import Forwarded
 from mcp_client_guard.core.ledger import Call, Joined, Own, Repeat
 from mcp_client_guard.core.model import CallSent, Outcome
@@ -20,6 +16,7 @@ from mcp_client_guard.core.model import CallSettled as CallSettledRow
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Fail, Resend, Resolve
 from tests.core.driver import Driver, Peer, delivered, in_doubt, of, outcomes, records, reports
 

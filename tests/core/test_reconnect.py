@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, AskUpgrade, Delay, Get, Hangup, OpenSocket, Post, TimerKind
+from mcp_client_guard.core.actions import Action, AskUpgrade, Delay, Get, Hangup, OpenSocket, Post
 from mcp_client_guard.core.inputs import ReconnectRequested, UpgradeAnswered
 from mcp_client_guard.core.model import Grade
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Disconnected, ListenedAgain
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, delivered, evidence, note, of, outcomes, reports
 from tests.core.legacy import Legacy
 from tests.core.test_listening import ack, again, listen, subscribed

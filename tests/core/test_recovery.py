@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Ask, Get, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, Get, Post
 from mcp_client_guard.core.answers import CODE_IN_DOUBT, CODE_NOT_EXECUTED, CODE_SESSION_LOST
 from mcp_client_guard.core.model import CallSent, CursorMoved, Outcome, SessionEnded, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
@@ -19,6 +19,7 @@ from mcp_client_guard.core.report import (
     SessionLost,
 )
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import (
     CAPABILITIES,
     RESULT,

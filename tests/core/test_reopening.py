@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Get, Post, SetTimer, TimerKind
+from mcp_client_guard.core.actions import Action, Get, Post, SetTimer
 from mcp_client_guard.core.answers import CODE_SESSION_LOST
 from mcp_client_guard.core.inputs import ReconnectRequested
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RefreshSuggested, SessionUnavailable, Unreachable
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import RESULT, Driver, delivered, of, outcomes, posted, reports
 from tests.core.legacy import Legacy
 

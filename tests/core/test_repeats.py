@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Deliver, Post, Save, TimerKind
-from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CODE_NOT_EXECUTED, CallInDoubt
+from mcp_client_guard.core.actions import Action, Deliver, Post, Save
+from mcp_client_guard.core.answers import CODE_NAME_TAKEN, CODE_NOT_EXECUTED
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.inputs import MessageSubmitted, ReconnectRequested
 from mcp_client_guard.core.meta import CALL_KEY, CONSENT
 from mcp_client_guard.core.model import JSON, CallRepeated, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, reports
 from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, prove
 

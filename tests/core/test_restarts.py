@@ -12,7 +12,7 @@ from attrs import define, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcp_client_guard.core.actions import Get, Post, TimerKind
+from mcp_client_guard.core.actions import Get, Post
 from mcp_client_guard.core.ledger import arguments_digest
 from mcp_client_guard.core.model import JSON, Outcome
 from mcp_client_guard.core.reconcile import Reconciling
@@ -20,6 +20,7 @@ from mcp_client_guard.core.registry import Registry
 from mcp_client_guard.core.repeats import Repeats
 from mcp_client_guard.core.shared import SharedLedger
 from mcp_client_guard.core.takeover import TakeOver
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import RESULT, Peer, delivered
 from tests.core.scenes import WALL, Connection, Died, Process
 

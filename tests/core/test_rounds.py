@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core.actions import Post
-from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.forms import WAITS_ELSEWHERE
 from mcp_client_guard.core.inputs import MessageSubmitted
 from mcp_client_guard.core.model import JSON, CallSent, Outcome

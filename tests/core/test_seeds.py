@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_client_guard.core.actions import Get, Post, TimerKind
+from mcp_client_guard.core.actions import Get, Post
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Grade, Outcome
 from mcp_client_guard.core.report import (
     Disconnected,
@@ -13,6 +13,7 @@ from mcp_client_guard.core.report import (
     RefreshSuggested,
     SessionLost,
 )
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import (
     SESSION,
     Driver,

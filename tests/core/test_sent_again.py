@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, TimerKind
-from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.actions import Action, Post
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, delivered, of, outcomes, reports
 
 LOOK: dict[str, Any] = {"name": "look", "annotations": {"readOnlyHint": True}}

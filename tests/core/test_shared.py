@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from mcp_client_guard.core import shared
-from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.ledger import Call
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Get, Hangup, Post, Report, SetTimer, TimerKind
+from mcp_client_guard.core.actions import Get, Hangup, Post, Report, SetTimer
 from mcp_client_guard.core.inputs import UNREADABLE, BodyReceived
 from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
@@ -21,6 +21,7 @@ from mcp_client_guard.core.report import (
     StandaloneUnavailable,
     UnreadableDropped,
 )
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import (
     Driver,
     Peer,

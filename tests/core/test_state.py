@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import TimerKind
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.state import (
     SESSION,
@@ -23,6 +22,7 @@ from mcp_client_guard.core.state import (
     StreamStep,
     step,
 )
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, note
 from tests.core.scenes import Process
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post, SetTimer, TimerKind
+from mcp_client_guard.core.actions import Action, Post, SetTimer
 from mcp_client_guard.core.answers import CODE_IN_DOUBT, CODE_NOT_EXECUTED
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import RepeatJoined
 from mcp_client_guard.core.state import SessionState
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Resend
 from tests.core.driver import Driver, Peer, delivered, in_doubt, of, outcomes, posted, reports
 from tests.core.legacy import Legacy

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import bygone
-from mcp_client_guard.core.actions import Action, CancelTimer, Get, Hangup, Post, SetTimer, Timer, TimerKind
+from mcp_client_guard.core.actions import Action, CancelTimer, Get, Hangup, Post, SetTimer
 from mcp_client_guard.core.inputs import UNREADABLE, ReconnectRequested, TimerElapsed
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
@@ -21,6 +21,7 @@ from mcp_client_guard.core.report import (
     SessionLost,
     UnreadableDropped,
 )
+from mcp_client_guard.core.timer import Timer, TimerKind
 from tests.core.driver import (
     SESSION,
     Driver,

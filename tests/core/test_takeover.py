@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mcp_client_guard.core.actions import Action, Ask, EndSession, Forward, Get, Post, Reply, Save, TimerKind
-from mcp_client_guard.core.answers import CallInDoubt
+from mcp_client_guard.core.actions import Action, Ask, EndSession, Forward, Get, Post, Reply, Save
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.heritage import end_others, heritage_of, settle_others
 from mcp_client_guard.core.model import (
     CallSettled,
@@ -26,6 +26,7 @@ from mcp_client_guard.core.report import CallSettled as CallSettledEvent
 from mcp_client_guard.core.report import Discontinuity, MaybeRedelivered, OrphanDropped, RepeatJoined, SessionLost
 from mcp_client_guard.core.state import SessionState
 from mcp_client_guard.core.stored import StoredCall
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.trail import Trail
 from mcp_client_guard.core.verdicts import Resolve
 from mcp_client_guard.core.wire_ids import EarlierIds

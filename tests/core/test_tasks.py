@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from mcp_client_guard.core import heir_tasks, model
-from mcp_client_guard.core.actions import Action, Ask, Deliver, Get, Post, Save, Timer, TimerKind
+from mcp_client_guard.core.actions import Action, Ask, Deliver, Get, Post, Save
 from mcp_client_guard.core.inputs import Reconciled
 from mcp_client_guard.core.meta import CALL_KEY
 from mcp_client_guard.core.model import JSON, AnswerDrained, Outcome, TaskCreated, TaskEnded
 from mcp_client_guard.core.report import CallSettled as CallSettledEvent
 from mcp_client_guard.core.report import SessionLost
 from mcp_client_guard.core.tasks import Fetch, Task, Told, ends_task, poll_seconds, task_of, told_of
+from mcp_client_guard.core.timer import Timer, TimerKind
 from mcp_client_guard.core.verdicts import Resolve
 from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records, reports
 from tests.core.scenes import Connection, Process, prove

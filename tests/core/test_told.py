@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_client_guard.core.actions import Post, Save, TimerKind
-from mcp_client_guard.core.answers import CallInDoubt, in_doubt_answer, not_executed_answer, session_lost_answer
+from mcp_client_guard.core.actions import Post, Save
+from mcp_client_guard.core.answers import in_doubt_answer, not_executed_answer, session_lost_answer
+from mcp_client_guard.core.doubt import CallInDoubt
 from mcp_client_guard.core.inputs import SaveFailed
 from mcp_client_guard.core.ledger import Call
 from mcp_client_guard.core.model import (
@@ -20,6 +21,7 @@ from mcp_client_guard.core.model import (
 )
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.stored import StoredCall
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Resend, Resolve
 from tests.core.driver import Peer, delivered, in_doubt, of, outcomes, records
 from tests.core.scenes import Connection, Process, prove

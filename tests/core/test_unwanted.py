@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Get, Hangup, Post, TimerKind
+from mcp_client_guard.core.actions import Action, Get, Hangup, Post
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.report import Discontinuity
+from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, delivered, note, of, outcomes, reports
 from tests.core.legacy import Legacy
 

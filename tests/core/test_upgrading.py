@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcp_client_guard.core.actions import Action, AskUpgrade, Get, Hangup, OpenSocket, SetTimer, TimerKind
+from mcp_client_guard.core.actions import Action, AskUpgrade, Get, Hangup, OpenSocket, SetTimer
 from mcp_client_guard.core.inputs import UpgradeAnswered
 from mcp_client_guard.core.model import Generation, Grade
 from mcp_client_guard.core.policy import GuardPolicy
@@ -21,6 +21,7 @@ from mcp_client_guard.core.report import (
     Upgraded,
     UpgradeRefused,
 )
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.trial import NO_WITNESS
 from tests.core.driver import SESSION, Driver, Peer, delivered, evidence, note, of, reports
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_client_guard import CallInDoubt
-from mcp_client_guard.core.answers import IN_DOUBT_KEY
+from mcp_client_guard.core.doubt import IN_DOUBT_KEY
 
 from .hosts import HOSTS
 from .restarts import Call, Plan, Verdict, faults_of, play

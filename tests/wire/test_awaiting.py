@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from mcp_client_guard import CallSettled, Disconnected, Outcome, SessionLost
-from mcp_client_guard.core.actions import Timer, TimerKind
 from mcp_client_guard.core.model import JSON
+from mcp_client_guard.core.timer import Timer, TimerKind
 from mcp_client_guard.testing import How, Reply, Request, ScriptedMcp, chunk, result, sse_event, tool_result
 from mcp_client_guard.transports import exchange
 from mcp_client_guard.transports.streamable import StreamableHttp

@@ -17,7 +17,7 @@ from mcp_client_guard import (
     Outcome,
     SessionLost,
 )
-from mcp_client_guard.core.actions import Timer, TimerKind
+from mcp_client_guard.core.timer import Timer, TimerKind
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, notification, progress_of, tool_result
 from mcp_client_guard.transports.streamable import StreamableHttp
 
