@@ -14,8 +14,8 @@ import pytest
 import mcp_client_guard
 import mcp_client_guard.stores
 import mcp_client_guard.testing
-from mcp_client_guard.core.beside import Beside
 from mcp_client_guard.core.hooking import Hooking
+from mcp_client_guard.core.reconnecting import Reconnecting
 
 ROOT = Path(mcp_client_guard.__file__).parent
 PACKAGE = "mcp_client_guard"
@@ -237,7 +237,7 @@ def modules_of(top: type) -> set[str]:
     return {name.removeprefix(f"{PACKAGE}.") for name in known if starts_with(name, PACKAGE)}
 
 
-STREAMS, CALLS = modules_of(Beside), modules_of(Hooking)
+STREAMS, CALLS = modules_of(Reconnecting), modules_of(Hooking)
 
 
 @pytest.mark.parametrize(("name", "path"), [m for m in MODULES if m[0] in STREAMS | CALLS])

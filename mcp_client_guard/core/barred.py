@@ -59,11 +59,6 @@ class Barred(Streams):
         if stream.connection.number > waiting.number and stream.incarnation == standalone.incarnation:
             self._get(standalone, self._delay(standalone))
 
-    def reconnect(self, at: float) -> None:
-        if self._standalone is not None:
-            self._standalone.barred = 0  # by the user's own word
-        super().reconnect(at)
-
 
 def _was_to_open(connection: Connection) -> bool:
     """Whether it was lost before its answer, and is not only a way to more than there is already."""

@@ -144,14 +144,6 @@ class Carrying(Aside):
         stream.move(StreamStep.CUT)
         self._get(stream, delay)
 
-    def reconnect(self, at: float) -> None:
-        super().reconnect(at)
-        stream = self._streams.get(STANDALONE)
-        if stream is not None and stream.kind is StreamKind.CARRIER and not stream.connection.may_have_sent:
-            # It waits for its next attempt: from now on for what the server has named alone.
-            stream.budget.attempts = self._failures = 0
-            self._get_anew(stream, self._delay(stream))
-
     @property
     def is_carrier_wanted(self) -> bool:
         return self.has_endpoint or bool(self._still_awaiting())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from .actions import NO_DELAY, Delay
 
@@ -94,3 +94,17 @@ class Connection:
     def has_lived(self, at: float, seconds: float = _STEADY_SECONDS) -> bool:
         """Whether it was open for so long: by default, as long as a good one of those that last."""
         return self.opened_at is not None and at - self.opened_at >= seconds
+
+
+@frozen
+class Cut:
+    """The end of a connection whose stream may not be over."""
+
+    ended: Connection
+    why: str
+    at: float
+    clean: bool
+    by_us: bool
+    """It says nothing against the server."""
+    had_cursor: bool
+    """Of its stream, before what was held of it was judged."""

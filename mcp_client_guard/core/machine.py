@@ -3,20 +3,20 @@
 It has two halves, each a tower of layers: a layer inherits from the one below it and adds one subject, in a module
 of its own. From the top:
 
-    Hooking      what the `reconcile` hook asks            Beside       posts that are over before their answer
-    Crowding     requests that wait for a connection       Carrying     a legacy session, and its one GET stream
-    Calls        what the host sends                       Aside        the standalone stream makes room for that
-    Choosing     which generation is used                  Barred       what the host's client cannot ask for
-    Taking       whose a message of the server's is        Streams      what the shell tells of a stream
-    TakeOver     what a process that died has left         Awaiting     an answer that may come on another stream
-    HeirTasks    what became of its tasks                  Disowning    answers that name another session
-    OwnRequests  who is told of our own answers            Upgrading    to a socket, and back
-    Moves        a server that changes its generation      Notes        posts that have no answer
-    Recovery     a session is lost, and opened again       Closing      one last look before an answer
-    Suspecting   is it lost: what a ping says              Trials       is a resume proven
-    Detecting    streamable HTTP, or legacy HTTP+SSE       Placing      where an event belongs
-    Restoring    a new session brought to where we were    Registry     every stream, and what of it is stored
-    Listening    subscriptions of 2026-07-28
+    Hooking      what the `reconcile` hook asks            Reconnecting what the user has us open anew
+    Crowding     requests that wait for a connection       Beside       posts that are over before their answer
+    Calls        what the host sends                       Carrying     a legacy session, and its one GET stream
+    Choosing     which generation is used                  Aside        the standalone stream makes room for that
+    Taking       whose a message of the server's is        Barred       what the host's client cannot ask for
+    TakeOver     what a process that died has left         Streams      what the shell tells of a stream
+    HeirTasks    what became of its tasks                  Awaiting     an answer that may come on another stream
+    OwnRequests  who is told of our own answers            Disowning    answers that name another session
+    Moves        a server that changes its generation      Upgrading    to a socket, and back
+    Recovery     a session is lost, and opened again       Notes        posts that have no answer
+    Suspecting   is it lost: what a ping says              Closing      one last look before an answer
+    Detecting    streamable HTTP, or legacy HTTP+SSE       Trials       is a resume proven
+    Restoring    a new session brought to where we were    Placing      where an event belongs
+    Listening    subscriptions of 2026-07-28               Registry     every stream, and what of it is stored
     Reconciling  calls without stream or session
     Repeats      is this call another one come again
     Outcomes     how a request goes out; its one outcome
@@ -30,7 +30,6 @@ from __future__ import annotations
 from attrs import define, field
 
 from .actions import Action, EndSession, Report, Save
-from .beside import Beside
 from .clock import Clock
 from .heritage import Heritage
 from .hooking import Hooking
@@ -60,6 +59,7 @@ from .inputs import (
 from .ledger import Ledger
 from .model import Generation, SessionEnded, assert_never
 from .policy import GuardPolicy
+from .reconnecting import Reconnecting
 from .report import StoreFailed
 from .room import Room
 from .session import Session
@@ -112,7 +112,7 @@ class Machine:
     _clock: Clock = field(factory=Clock, init=False)
     _out: list[Action] = field(factory=list, init=False)
     _calls: Hooking = field(init=False)
-    _streams: Beside = field(init=False)
+    _streams: Reconnecting = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.session = Session(salt=self.salt)
@@ -134,7 +134,7 @@ class Machine:
             self.generation,
             room=self.room,
         )
-        self._streams = Beside(self.policy, self.session, self._out, upgrades=self.upgrades, room=self.room)
+        self._streams = Reconnecting(self.policy, self.session, self._out, upgrades=self.upgrades, room=self.room)
         self._calls.streams = self._streams
         self._streams.calls = self._calls
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import define, evolve
+from attrs import define
 
 from .actions import Hangup, Report
 from .answers import why_no_answer
 from .awaiting import Awaiting
 from .classify import is_of_gateway, is_suspect_answer, may_pass
+from .connection import Cut
 from .inputs import Answered, Begun, BodyReceived, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
 from .ledger import Call, Own, Refusal
 from .messages import messages_of
@@ -257,72 +258,60 @@ class Streams(Awaiting):
 
     # Cut, and opened again.
 
-    def reconnect(self, at: float) -> None:
-        """Open anew, at once, whatever that can do no harm to: what can be resumed, what waits for its next
-        attempt, and what lasts. To close any other would leave its call in doubt."""
-        for stream in list(self._streams.values()):
-            if self._streams.get(stream.number) is not stream or not self._may_reconnect(stream):
-                continue
-            stream.budget.reconnect()
-            self.out.append(Hangup(stream.connection.number))
-            if stream.is_unsent:
-                self._post_again(stream, evolve(stream.connection.delay, attempt=0))
-            else:
-                self._cut(stream, "reconnect() was called", at, clean=False, by_us=True)
-
-    def _may_reconnect(self, stream: Stream) -> bool:
-        if stream.legacy or stream.connection.last_look is not None or stream.state is StreamState.ON_TRIAL:
-            return False  # what is on trial was just resumed
-        if stream.connection.delay.at_least and not stream.connection.begun:
-            return False  # `Retry-After` is the server's own word
-        if stream.is_unsent:
-            return _waits(stream)
-        if stream.call is not None and self.calls.is_subscribed(stream.call):
-            return True
-        if stream.unreadable or (stream.call is not None and self.calls.is_over(stream.call)):
-            return False  # once cut, it is given up; until then its answer may come
-        resumable = stream.trail.cursor is not None and (stream.connection.answered or stream.connection.resumed)
-        return stream.kind is StreamKind.STANDALONE or (stream.kind is StreamKind.CALL and resumable)
-
     def _cut(self, stream: Stream, why: str, at: float, *, clean: bool, by_us: bool = False) -> None:
-        connection, cursor = stream.connection, stream.trail.cursor
-        self._cancel_timers(stream)
-        failed = stream.state is StreamState.LOST and not (connection.answered or connection.on_socket or by_us)
-        self._report_cut(stream, why, self._delay(stream), stream.budget.attempts + 1 if failed else 0)
-        trial, connection.trial = connection.trial, None
-        # What a socket leaves unsaid is asked of the event stream.
-        on_trial = trial is not None and stream.state is StreamState.ON_TRIAL and not connection.on_socket
-        self._socket_lost(stream, at)
-        if trial is not None and on_trial and self._trial_cut(stream, trial, clean=clean):
+        """Its connection has ended: the stream is opened again, or given up."""
+        cut = Cut(stream.connection, why, at, clean, by_us, stream.trail.cursor is not None)
+        if self._account_for(stream, cut):
             return
-        if not (by_us or (trial is not None and trial.was_refused)):  # else it says nothing of what is to come
+        if stream.call is None:
+            self._get_again(stream)
+        else:
+            self._after_cut(stream, stream.call, cut)
+
+    def _account_for(self, stream: Stream, cut: Cut) -> bool:
+        """Report it, end its trial, count what it says of the next attempt. Returns whether the stream is over."""
+        ended = cut.ended
+        self._cancel_timers(stream)
+        failed = stream.state is StreamState.LOST and not (ended.answered or ended.on_socket or cut.by_us)
+        self._report_cut(stream, cut.why, self._delay(stream), stream.budget.attempts + 1 if failed else 0)
+        trial, ended.trial = ended.trial, None
+        # What a socket leaves unsaid is asked of the event stream.
+        on_trial = stream.state is StreamState.ON_TRIAL and not ended.on_socket
+        self._socket_lost(stream, cut.at)
+        if trial is not None and on_trial and self._trial_cut(stream, trial, clean=cut.clean):
+            return True
+        if not (cut.by_us or (trial is not None and trial.was_refused)):  # else it says nothing of what is to come
             lasts, paced = stream.kind is StreamKind.STANDALONE, (stream.retry_ms or 0) >= _PACE_MS
             account = stream.budget.account_lasting if lasts else stream.budget.account
-            account(connection, at, paced=paced)
-        stream.budget.looks += stream.is_unwanted
-        call = stream.call
-        if call is not None and clean and cursor is None and not (connection.resumed or call.was_taken):
+            account(ended, cut.at, paced=paced)
+        if stream.is_unwanted:
+            stream.budget.looks += 1
+        return False
+
+    def _after_cut(self, stream: Stream, call: Call, cut: Cut) -> None:
+        ended, why = cut.ended, cut.why
+        if cut.clean and not (cut.had_cursor or ended.resumed or call.was_taken):
             stream.unreadable = True  # whatever came of it is no answer, and it is complete
-        if call is None:
-            stream.move(StreamStep.CUT)
-            self._get(stream, self._delay(stream))
-        elif not call.in_flight and (not self._misses(stream) or (clean and connection.witnessed)):
+        if not call.in_flight and (not self._misses(stream) or (cut.clean and ended.witnessed)):
             self._finish(stream)  # to its end it has brought all that the log holds of it
         elif stream.unreadable:
             self._give_up(stream, "its answer could not be read")
         elif self.calls.is_over(call):
             self._give_up(stream, f"its connection was lost, and its session is gone ({why})")
-        elif cursor is None and stream.is_post and self.is_answered_elsewhere(call):
+        elif not cut.had_cursor and stream.is_post and self.is_answered_elsewhere(call):
             self._wait_elsewhere(stream, why)
-        elif cursor is None:
+        elif not cut.had_cursor:
             self._give_up(stream, f"its connection was lost and cannot be resumed ({why})")
         elif stream.budget.is_spent(self.policy.max_attempts):
             self._give_up(stream, f"its stream could not be opened again ({why})")
-        elif not by_us and stream.budget.is_fruitless(at, self.policy.settle_after):
+        elif not cut.by_us and stream.budget.is_fruitless(cut.at, self.policy.settle_after):
             self._give_up(stream, "resumes of its stream bring nothing new")
         else:
-            stream.move(StreamStep.CUT)
-            self._get(stream, self._delay(stream))
+            self._get_again(stream)
+
+    def _get_again(self, stream: Stream) -> None:
+        stream.move(StreamStep.CUT)
+        self._get(stream, self._delay(stream))
 
     def _not_written(self, stream: Stream, told: ConnectionLost) -> None:
         """Nothing of this request has left, or stands: it is safe to try again, if that is of any use."""
@@ -358,21 +347,27 @@ class Streams(Awaiting):
         if resumed and (status == 410 or (status == 409 and is_resume_gap(body))):
             self._gap_reported(stream, f"the server reports a gap (HTTP {status})")
             return
-        if status >= 500:
-            stream.budget.server_errors += not is_of_gateway(status, body)  # whose time may have been up
-            if resumed and stream.budget.is_refused_by_errors:
-                self.calls.probe()
-        elif resumed and (status < 300 or status >= 400) and not may_pass(status):
+        if resumed and not (300 <= status < 400 or status >= 500 or may_pass(status)):
             self._resume_refused(stream, status)
             return
-        elif (status >= 400 and not may_pass(status)) or (status < 300 and is_suspect_answer(body)):
-            self.calls.probe(refusal)  # of the standalone stream, which was open before
+        self._probe_by(stream, refusal)
         stream.budget.count_refused(may_be_held=status == 409)
         if stream.call is not None and stream.budget.is_spent(self.policy.max_attempts):
             self._give_up(stream, f"its stream could not be resumed (HTTP {status})")
             return
         failed = refusal.words if not 400 <= status < 500 and stream.state is not StreamState.OPEN else ""
         self._reopen(stream, self._delay(stream, refusal.retry_after or 0.0), failed)
+
+    def _probe_by(self, stream: Stream, refusal: Refusal) -> None:
+        """Where this refusal may mean that the session is lost, a ping asks."""
+        status, body = refusal.status, refusal.body
+        if status >= 500:
+            if not is_of_gateway(status, body):  # whose time may have been up
+                stream.budget.server_errors += 1
+            if stream.connection.resumed and stream.budget.is_refused_by_errors:
+                self.calls.probe()
+        elif (status >= 400 and not may_pass(status)) or (status < 300 and is_suspect_answer(body)):
+            self.calls.probe(refusal)  # of the standalone stream, which was open before
 
     def _resume_refused(self, stream: Stream, status: int) -> None:
         """Refused for good: once more with the exact cursor, which a server may still hold."""
@@ -386,13 +381,6 @@ class Streams(Awaiting):
             self._give_up(stream, f"the server resumes no streams (HTTP {status})")
         else:
             self._break(stream, f"the resume was refused (HTTP {status})")
-
-
-def _waits(stream: Stream) -> bool:
-    """Whether its next attempt is put off, and may be ordered anew."""
-    # At its first attempt the row may be on its way to the disk: an order of now would not wait for that (S12).
-    has_row = stream.budget.attempts > 0 or (stream.call is not None and not stream.call.may_have_side_effects)
-    return has_row and stream.connection.delay.attempt > 0
 
 
 def _is_final(stream: Stream, status: int) -> bool:

@@ -11,11 +11,11 @@ import pytest
 
 from mcp_client_guard.core import machine
 from mcp_client_guard.core.actions import EndSession, Get, Post
-from mcp_client_guard.core.beside import Beside
 from mcp_client_guard.core.hooking import Hooking
 from mcp_client_guard.core.inputs import CloseRequested, Drained, TimerElapsed
 from mcp_client_guard.core.model import Outcome, SessionOpened
 from mcp_client_guard.core.policy import GuardPolicy
+from mcp_client_guard.core.reconnecting import Reconnecting
 from mcp_client_guard.core.report import Connected, SessionLost
 from mcp_client_guard.core.state import SessionState
 from mcp_client_guard.core.timer import TimerKind
@@ -395,6 +395,6 @@ def test_a_session_lost_twice_is_reported_once() -> None:
 
 def test_the_layers_are_drawn_as_they_stand() -> None:
     drawn = re.findall(r" {4}([A-Z]\w+)", machine.__doc__ or "")
-    for top in (Hooking, Beside):
+    for top in (Hooking, Reconnecting):
         layers = [layer.__name__ for layer in top.__mro__ if layer not in (ABC, object)]
         assert [name for name in drawn if name in layers] == layers
