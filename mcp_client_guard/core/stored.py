@@ -1,4 +1,4 @@
-"""What a store gives back, the rows as a reader sees them; and what it need not be given."""
+"""What a store gives back, the rows as a reader sees them; what it need not be given, and what not later."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from .ledger import HOOK_KEY, NEVER_SENT
 from .model import (
     JSON,
     AnswerDrained,
+    CallSent,
     CallSettled,
+    CursorDropped,
+    CursorMoved,
     Generation,
     Outcome,
     Record,
     Seen,
     ServerAnswered,
+    SessionEnded,
+    SessionOpened,
     Told,
 )
 
@@ -109,3 +114,24 @@ def without_drained_answers(records: Iterable[Record]) -> list[Record]:
             record = evolve(record, answer=None, told=Told.CALLER)
         kept.append(record)
     return kept[::-1]
+
+
+def falls_with_row(record: Record) -> bool:
+    """Whether this, of what is written before a request may leave, is nothing if that cannot be written: the row
+    itself, and the end of the sending before it. The rest waits until the disk heals."""
+    return isinstance(record, (CallSent, CallSettled))
+
+
+def compacted(unsaved: Mapping[int, Record], most: int) -> dict[int, Record]:
+    """These, in order, less what later ones make needless; of more than `most` the newest, and every session."""
+    kept: dict[int, Record] = {}
+    moved: set[tuple[int, str]] = set()
+    records = without_drained_answers(unsaved.values())
+    for number, record in reversed(list(zip(unsaved, records, strict=True))):
+        if isinstance(record, (CursorMoved, CursorDropped)):
+            if (record.incarnation, record.stream) in moved:
+                continue
+            moved.add((record.incarnation, record.stream))
+        if len(kept) < most or isinstance(record, (SessionOpened, SessionEnded)):
+            kept[number] = record
+    return dict(reversed(kept.items()))

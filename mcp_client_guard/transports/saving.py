@@ -11,17 +11,9 @@ from mcp_client_guard._errors import StoreError, StoreWriteError
 from mcp_client_guard._theirs import is_theirs
 from mcp_client_guard.core.actions import Save
 from mcp_client_guard.core.inputs import SaveFailed
-from mcp_client_guard.core.model import (
-    CallSent,
-    CallSettled,
-    CursorDropped,
-    CursorMoved,
-    Record,
-    SessionEnded,
-    SessionOpened,
-)
+from mcp_client_guard.core.model import CallSent, Record
 from mcp_client_guard.core.report import Event, StoreFailed
-from mcp_client_guard.core.stored import without_drained_answers
+from mcp_client_guard.core.stored import compacted, falls_with_row
 from mcp_client_guard.stores import Claim
 
 from .timers import Timers
@@ -173,8 +165,7 @@ class Saving:
                 await self._over(before)
         except BaseException as error:
             if is_theirs(error):
-                # What is written with a call's row, the end of its sending before, stands or falls with it.
-                fallen = {n for n, record in batch.own.items() if isinstance(record, (CallSent, CallSettled))}
+                fallen = {n for n, record in batch.own.items() if falls_with_row(record)}
                 self._wait_again({n: record for n, record in wanted.items() if n not in fallen})
             raise
         finally:
@@ -197,7 +188,7 @@ class Saving:
         return numbered
 
     def _wait_again(self, unsaved: Mapping[int, Record]) -> None:
-        self._unsaved = _compact(dict(sorted({**unsaved, **self._unsaved}.items())))
+        self._unsaved = compacted(dict(sorted({**unsaved, **self._unsaved}.items())), _MOST_UNSAVED)
         if self._unsaved and not self._due:
             self._due = True
             self.timers.set(SAVE_TIMER, _RETRY)
@@ -218,21 +209,6 @@ class Saving:
                     raise
                 refused[number] = record
         self._wait_again(waiting if is_written else {**refused, **waiting})
-
-
-def _compact(unsaved: dict[int, Record]) -> dict[int, Record]:
-    """Less what later records make needless; and bounded, the sessions last."""
-    kept: dict[int, Record] = {}
-    moved: set[tuple[int, str]] = set()
-    records = without_drained_answers(unsaved.values())
-    for number, record in reversed(list(zip(unsaved, records, strict=True))):
-        if isinstance(record, (CursorMoved, CursorDropped)):
-            if (record.incarnation, record.stream) in moved:
-                continue
-            moved.add((record.incarnation, record.stream))
-        if len(kept) < _MOST_UNSAVED or isinstance(record, (SessionOpened, SessionEnded)):
-            kept[number] = record
-    return dict(reversed(kept.items()))
 
 
 def said(error: BaseException) -> str:
