@@ -6,7 +6,7 @@ a connection number that is no longer the stream's is ignored (DESIGN §4, Bindi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attrs import define, field, frozen
@@ -184,6 +184,10 @@ class TimerElapsed:
 
     timer: Timer
     at: float
+    unread: Collection[int] = ()
+    """Streams that are not read at present, since the host is behind."""
+    amid: Mapping[int, float] = field(factory=dict)
+    """Streams of which part of an event is here, and the rest is not: when their last byte came."""
 
 
 @frozen

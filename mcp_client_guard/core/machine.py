@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from .actions import Action, EndSession, Report, Save
+from .actions import Action, EndSession, Report, Save, SetTimer
 from .clock import Clock
 from .heritage import Heritage
 from .hooking import Hooking
@@ -71,6 +71,10 @@ from .timer import TimerKind
 _RECONNECT_SECONDS = 1.0
 """Within which the user's word that the connections are worth nothing is the same word: an event may draw it that
 is itself its effect."""
+_PAUSED_SECONDS = 1.0
+"""After which a timer is looked at again that ran out while what it measures stood still."""
+_JUST_NOW = 1.0
+"""Within which the last byte of an event has come that is still on its way."""
 _CLOSED = SessionState.CLOSED  # on Python 3.11 too slow to look up for every event
 
 
@@ -226,6 +230,9 @@ class Machine:
     def _timer(self, told: TimerElapsed) -> None:
         timer, at = told.timer, told.at
         kind = timer.kind
+        if self._stood_still(told):
+            self._out.append(SetTimer(timer, _PAUSED_SECONDS))
+            return
         match kind:
             case TimerKind.DEADLINE:
                 self._calls.deadline(timer.stream)
@@ -257,6 +264,17 @@ class Machine:
                 self._streams.timer(timer, at)
             case _:  # pragma: no cover
                 assert_never(kind)
+
+    def _stood_still(self, told: TimerElapsed) -> bool:
+        """Whether that time does not count: the host is behind, or what is waited for is just coming."""
+        kind = told.timer.kind
+        if kind is TimerKind.DEADLINE:  # L2, whatever the host does
+            return False
+        if kind is not TimerKind.ANSWER:
+            return told.timer.stream in told.unread
+        # An answer may come on any stream; of those that have begun to bring one, the standalone stream alone may.
+        came_at = told.amid.get(STANDALONE)
+        return bool(told.unread) or (came_at is not None and told.at - came_at < _JUST_NOW)
 
     def _refresh(self, number: int, at: float) -> None:
         if number == STANDALONE:

@@ -12,7 +12,6 @@ from attrs import define, field
 
 from mcp_client_guard.core.actions import Get, OpenSocket, Post
 from mcp_client_guard.core.inputs import UNREADABLE, ConnectionLost, EventReceived, Refused, TooLarge
-from mcp_client_guard.core.stream import STANDALONE
 
 from .answer import Answer, path_of
 from .http import origin_of
@@ -22,7 +21,6 @@ from .sse import EventReader, parse_json
 logger = logging.getLogger("mcp_client_guard")
 
 _REFUSAL_SECONDS = 5.0
-_JUST_NOW = 1.0
 
 
 class BodyTooLarge(Exception):
@@ -48,10 +46,9 @@ class Exchange:
     reader: EventReader | None = None
 
     @property
-    def brings_event(self) -> bool:
-        """Whether an event of the standalone stream is on its way: part of it is here, and more came just now."""
-        is_amid = self.order.stream == STANDALONE and self.reader is not None and self.reader.is_amid
-        return is_amid and anyio.current_time() - self.last_byte < _JUST_NOW
+    def is_amid(self) -> bool:
+        """Whether part of an event is here, and the rest is not."""
+        return self.reader is not None and self.reader.is_amid
 
     async def read_body(self, chunks: AsyncIterator[bytes], limit: int) -> bytes:
         """The whole body; what comes while it lingers is thrown away.

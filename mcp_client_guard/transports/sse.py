@@ -28,6 +28,7 @@ _COMMON = re.compile(
 """The head of the commonest block, up to its data."""
 _BARE_CR = re.compile(rb"\r(?!\n)")
 _COMMENTS = re.compile(rb"\A\n?(?::[^\n]*\n)+")
+_NO_SPACE = re.compile(rb"\S")
 _COMMENTS_KEPT = 64 * 1024
 _EMPTY_ID = re.compile(r"^id(?:: ?)?$", re.MULTILINE)
 _decode = json.JSONDecoder().raw_decode
@@ -68,7 +69,9 @@ class EventReader:
     @property
     def is_amid(self) -> bool:
         """Whether part of an event is here that is not too large, and the rest is not."""
-        return not self._skipping and bool(_COMMENTS.sub(b"", self._tail).strip())
+        comments = _COMMENTS.match(self._tail)
+        begin = comments.end() if comments is not None else 0
+        return not self._skipping and _NO_SPACE.search(self._tail, begin) is not None
 
     def feed(self, chunk: bytes) -> list[EventReceived | TooLarge]:
         """The events that these bytes complete.

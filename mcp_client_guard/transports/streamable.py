@@ -50,7 +50,7 @@ from mcp_client_guard.core.model import JSON, assert_never
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.registry import MAYBE_REDELIVERED
 from mcp_client_guard.core.report import Event
-from mcp_client_guard.core.timer import Timer, TimerKind
+from mcp_client_guard.core.timer import Timer
 from mcp_client_guard.stores import Claim
 
 from . import http, retry, saving
@@ -73,8 +73,6 @@ CLOSING_SECONDS = 0.8
 """Of the second in which a host leaves; what remains is the sockets' and the store's."""
 _LAST_NOTES_SECONDS = 0.2
 _LAST_RECORDS_SECONDS = 0.3
-_PAUSED_SECONDS = 1.0
-"""After which a timer is looked at again that ran out while what it measures stood still."""
 _TRUTH = {"true": True, "false": False}
 
 
@@ -221,10 +219,8 @@ class StreamableHttp:
 
     def _elapsed(self, key: Hashable) -> None:
         now = anyio.current_time()
-        if isinstance(key, Timer) and self._is_paused(key):
-            self._timers.set(key, _PAUSED_SECONDS)
-        elif isinstance(key, Timer):
-            self.feed(TimerElapsed(key, now))
+        if isinstance(key, Timer):
+            self.feed(self._ran_out(key, now))
         elif isinstance(key, int):
             self._check_idle(key, now)
         elif key == STALL_TIMER:
@@ -234,16 +230,16 @@ class StreamableHttp:
             self._tell_drained()
             self.tasks.start_soon(self._saving.group)
 
-    def _is_paused(self, timer: Timer) -> bool:
-        """Whether its stream is not read, since the host is behind, or what it waits for is just coming."""
-        if timer.kind is TimerKind.DEADLINE:
-            return False
-        # An answer may come on any stream.
-        anywhere = timer.kind is TimerKind.ANSWER
-        return any(
-            (e.paused and (anywhere or e.order.stream == timer.stream)) or (anywhere and e.brings_event)
-            for e in self._exchanges.values()
-        )
+    def _ran_out(self, timer: Timer, now: float) -> TimerElapsed:
+        unread: set[int] = set()
+        amid: dict[int, float] = {}
+        for exchange in self._exchanges.values():
+            stream = exchange.order.stream
+            if exchange.paused:
+                unread.add(stream)
+            if exchange.is_amid:
+                amid[stream] = max(exchange.last_byte, amid.get(stream, 0.0))
+        return TimerElapsed(timer, now, unread, amid)
 
     def _check_idle(self, connection: int, now: float) -> None:
         exchange = self._exchanges.get(connection)

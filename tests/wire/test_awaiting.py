@@ -8,11 +8,12 @@ import anyio
 import pytest
 
 from mcp_client_guard import CallSettled, Disconnected, Outcome, SessionLost
+from mcp_client_guard.core import machine
+from mcp_client_guard.core.inputs import TimerElapsed
+from mcp_client_guard.core.machine import Machine
 from mcp_client_guard.core.model import JSON
-from mcp_client_guard.core.timer import Timer, TimerKind
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.testing import How, Reply, Request, ScriptedMcp, chunk, result, sse_event, tool_result
-from mcp_client_guard.transports import exchange
-from mcp_client_guard.transports.streamable import StreamableHttp
 
 from .hosts import Answer, Playing, plainly, run_together
 
@@ -97,11 +98,11 @@ async def test_so_it_is_for_many_calls_at_once(playing: Playing) -> None:
 
 async def test_a_large_answer_that_is_still_coming_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waited_for, begun = anyio.Event(), anyio.Event()
-    is_paused = StreamableHttp._is_paused
+    stood_still = Machine._stood_still
 
-    def look(shell: StreamableHttp, timer: Timer) -> bool:
-        found = is_paused(shell, timer)
-        if found and timer.kind is TimerKind.ANSWER:
+    def look(machine: Machine, told: TimerElapsed) -> bool:
+        found = stood_still(machine, told)
+        if found and told.timer.kind is TimerKind.ANSWER:
             waited_for.set()
         return found
 
@@ -118,8 +119,8 @@ async def test_a_large_answer_that_is_still_coming_is_waited_for(monkeypatch: py
             await waited_for.wait()
             await reply.write(whole[50_000:])
 
-    monkeypatch.setattr(StreamableHttp, "_is_paused", look)
-    monkeypatch.setattr(exchange, "_JUST_NOW", 60.0)
+    monkeypatch.setattr(Machine, "_stood_still", look)
+    monkeypatch.setattr(machine, "_JUST_NOW", 60.0)
     mcp = Large()
     async with plainly(mcp, policy={"witness_timeout": 0.01}) as (_, host):
         await mcp.opened.wait()

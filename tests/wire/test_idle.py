@@ -17,9 +17,10 @@ from mcp_client_guard import (
     Outcome,
     SessionLost,
 )
-from mcp_client_guard.core.timer import Timer, TimerKind
+from mcp_client_guard.core.inputs import TimerElapsed
+from mcp_client_guard.core.machine import Machine
+from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.testing import FakeServer, How, Reply, Request, notification, progress_of, tool_result
-from mcp_client_guard.transports.streamable import StreamableHttp
 
 from .hosts import (
     LIMIT,
@@ -341,11 +342,11 @@ async def test_notifications_that_are_never_answered_do_not_pile_up() -> None:
 async def test_a_host_that_is_behind_has_its_stream_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the server has sent stands in the socket: that nothing comes is the host's doing."""
     looked_at = anyio.Event()
-    is_paused = StreamableHttp._is_paused
+    stood_still = Machine._stood_still
 
-    def look(shell: StreamableHttp, timer: Timer) -> bool:
-        found = is_paused(shell, timer)
-        if found and timer.kind is TimerKind.RECHECK:
+    def look(machine: Machine, told: TimerElapsed) -> bool:
+        found = stood_still(machine, told)
+        if found and told.timer.kind is TimerKind.RECHECK:
             looked_at.set()
         return found
 
@@ -359,7 +360,7 @@ async def test_a_host_that_is_behind_has_its_stream_left_alone(monkeypatch: pyte
         await reply.event(tool_result(call.rpc_id, "done"), id="end")
         await reply.finish()
 
-    monkeypatch.setattr(StreamableHttp, "_is_paused", look)
+    monkeypatch.setattr(Machine, "_stood_still", look)
     mcp = Streams(events(prime("p0", 1), progress(1, "e1"), end=How.RST), many)
     policy = GuardPolicy(recheck=0.05, witness_timeout=10)
     async with FakeServer(mcp) as server, plain_host(server.url, listen=False, start=False, policy=policy) as host:
