@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from attrs import define, field, frozen
 
 from .actions import NO_DELAY, Delay
+from .pace import STEADY_SECONDS
 
 if TYPE_CHECKING:
     from .closing import LastLook
     from .trial import Trial
-
-_STEADY_SECONDS = 10.0
 
 
 @define(eq=False, repr=False)
@@ -91,7 +90,7 @@ class Connection:
         """Its status line has come."""
         self.answered, self.opened_at = True, at
 
-    def has_lived(self, at: float, seconds: float = _STEADY_SECONDS) -> bool:
+    def has_lived(self, at: float, seconds: float = STEADY_SECONDS) -> bool:
         """Whether it was open for so long: by default, as long as a good one of those that last."""
         return self.opened_at is not None and at - self.opened_at >= seconds
 

@@ -17,6 +17,7 @@ from .ledger import Call, Refusal
 from .meta import with_subscription
 from .model import JSON, Outcome
 from .outcomes import OWN_SECONDS, deadline_timer
+from .pace import STEADY_SECONDS, OncePerMinute
 from .reconcile import Reconciling
 from .report import ListenedAgain, RefreshSuggested
 from .stranded import Stranded
@@ -29,9 +30,7 @@ _LISTS = {
     "resourcesListChanged": "notifications/resources/list_changed",
 }
 _URIS = "resourceSubscriptions"
-_STEADY_SECONDS = 10.0
 _CAP = 60.0
-_REFRESH_EVERY = 60.0
 
 
 @define(eq=False, repr=False)
@@ -45,7 +44,7 @@ class Subscription:
     attempts: int = 0
     """Lost or failed in a row, soon after they were acknowledged or before."""
     retry_ms: int | None = None
-    refreshed_at: float | None = None
+    refreshes: OncePerMinute = field(factory=OncePerMinute)
 
 
 @define(eq=False, repr=False)
@@ -89,16 +88,15 @@ class Listening(Reconciling):
         """A refresh that had to wait is due."""
         call, subscription = self.ledger.by_first(first_wire_id), self._subscriptions.get(first_wire_id)
         if call is not None and subscription is not None:
-            subscription.refreshed_at = None
+            subscription.refreshes.waited()
             self._refresh_listener(call, subscription)
 
     def _refresh_listener(self, call: Call, subscription: Subscription) -> None:
         """Tell the host to read again what it has subscribed to: at most once a minute."""
-        now, last = self.clock.now, subscription.refreshed_at
-        if last is not None and now - last < _REFRESH_EVERY:
-            self.out.append(SetTimer(_refreshing(call), _REFRESH_EVERY - (now - last)))
+        wait = subscription.refreshes.take(self.clock.now)
+        if wait:
+            self.out.append(SetTimer(_refreshing(call), wait))
             return
-        subscription.refreshed_at = now
         sent = [_addressed(m, call) for m in _notifications(subscription.honoured or {})]
         for message in sent:
             self._deliver(message)
@@ -113,7 +111,7 @@ class Listening(Reconciling):
         if stream is not None and stream.retry_ms is not None:
             subscription.retry_ms = stream.retry_ms
         acked_at, subscription.acked_at = subscription.acked_at, None
-        is_steady = acked_at is not None and self.clock.now - acked_at >= _STEADY_SECONDS
+        is_steady = acked_at is not None and self.clock.now - acked_at >= STEADY_SECONDS
         subscription.attempts = 0 if is_steady else subscription.attempts + 1
         delay = Delay(subscription.attempts, subscription.retry_ms, at_least, _CAP)
         wait = max(delay.floor, _CAP if subscription.attempts else 0.0)

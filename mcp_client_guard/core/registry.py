@@ -54,7 +54,6 @@ class Registry:
         factory=deque, init=False
     )
     _connections: int = field(default=0, init=False)
-    _refreshed_at: float | None = field(default=None, init=False)
 
     def post_call(self, call: Call, message: JSON, headers: Mapping[str, str], delay: Delay = NO_DELAY) -> None:
         """Send a request."""

@@ -8,6 +8,7 @@ from .actions import NO_DELAY, CancelTimer, Delay, Hangup, Report, SetTimer
 from .inputs import Answered, EventReceived
 from .messages import messages_of
 from .model import JSON, Evidence, Grade
+from .pace import OncePerMinute
 from .placing import Placing
 from .report import Disconnected, RefreshSuggested, Resumed
 from .state import SessionState, StreamState, StreamStep
@@ -16,7 +17,6 @@ from .timer import Timer, TimerKind
 from .trial import PROVEN, SAYS_NOT_RESUMED, SAYS_RESUMED, STARTED_OVER, WITNESS_MISSING, Judged, Trial, Weight
 
 _RECHECK_CAP = 60.0
-_REFRESH_EVERY = 60.0
 _LISTS = ("tools", "prompts", "resources")
 
 
@@ -26,6 +26,7 @@ class Trials(Placing):
 
     _away: int = field(default=0, init=False)
     """Attempts in a row to reach the server that were told to have failed, since it was last heard."""
+    _refreshes: OncePerMinute = field(factory=OncePerMinute, init=False)
 
     def _begin_trial(self, stream: Stream, told: Answered) -> None:
         trial = stream.connection.trial
@@ -260,17 +261,16 @@ class Trials(Placing):
     def refresh_due(self, at: float) -> None:
         """A refresh that had to wait is due, unless the session is gone meanwhile."""
         if self.session.state is SessionState.LIVE:
-            self._refreshed_at = at
-            self.refresh_now()
+            self._refreshes.waited()
+            self._refresh(at)
 
     def _refresh(self, at: float) -> None:
         """Tell the host to read its lists again: at most once a minute; one that comes too soon waits."""
-        since = at - self._refreshed_at if self._refreshed_at is not None else _REFRESH_EVERY
-        if since < _REFRESH_EVERY:
-            self.out.append(SetTimer(Timer(TimerKind.REFRESH, STANDALONE), _REFRESH_EVERY - since))
-            return
-        self._refreshed_at = at
-        self.refresh_now()
+        wait = self._refreshes.take(at)
+        if wait:
+            self.out.append(SetTimer(Timer(TimerKind.REFRESH, STANDALONE), wait))
+        else:
+            self.refresh_now()
 
     def refresh_now(self) -> None:
         lists = [_notification(f"{name}/list_changed") for name in _LISTS if name in self.session.capabilities]
