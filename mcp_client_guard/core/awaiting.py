@@ -45,7 +45,7 @@ class Awaiting(Disowning):
     _answers_there: int = field(default=0, init=False)
     """The incarnation in which the standalone stream has brought the answer to a POST."""
 
-    def _awaits_elsewhere(self, stream: Stream, body: Any, why: str) -> bool:
+    def _await_elsewhere(self, stream: Stream, body: Any, why: str) -> bool:
         """If the answer that this POST has not brought may come yet: it is waited for. Returns whether."""
         call = stream.call
         if call is None or not self._may_come_elsewhere(call) or self.calls.is_told_lost(call, body):

@@ -157,7 +157,7 @@ class Closing(Trials):
     def too_large(self, told: TooLarge) -> None:
         """Reading it again would meet the same limit, so this is never resumed."""
         stream = self.current(told.stream, told.connection)
-        if stream is None or self._drops_large(stream, told):
+        if stream is None or self._drop_large(stream, told):
             return
         if stream.connection.last_look is not None:
             self._conclude(stream, complete=False)

@@ -102,8 +102,8 @@ class Placing(Registry):
         if not stream.position.undrained and (stream.call is None or stream.call.keeps_answer):
             self._save_cursor(stream)
 
-    def _drops_large(self, stream: Stream, told: TooLarge) -> bool:
-        """Whether what was too large is the answer to another request than this stream's: that alone is over."""
+    def _drop_large(self, stream: Stream, told: TooLarge) -> bool:
+        """If what was too large is the answer to another request than this stream's, that alone is over. Returns whether."""
         if told.answers is None or not self.calls.is_of_another(stream.call, told.answers):
             return False
         why = self._too_large("an event")

@@ -90,11 +90,11 @@ class Streams(Awaiting):
         if stream.call.suspected:
             return
         why = why_no_answer(told, stream.call)
-        awaits = self._awaits_elsewhere(stream, told.body, why)
-        if not awaits:
+        is_awaited = self._await_elsewhere(stream, told.body, why)
+        if not is_awaited:
             self.calls.unreadable(stream.call, told.body, why)
         self._drop_parts(stream, told.body)
-        if not awaits and self.current(told.stream, told.connection) is not None:
+        if not is_awaited and self.current(told.stream, told.connection) is not None:
             self._finish(stream, linger=True)
 
     def _body_of_get(self, stream: Stream, told: BodyReceived) -> None:
