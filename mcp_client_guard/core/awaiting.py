@@ -85,7 +85,8 @@ class Awaiting(Disowning):
     def _wait_elsewhere(self, stream: Stream, why: str) -> None:
         assert stream.call is not None
         self._drawn[stream.number] = Drawn(None, why, is_nothing=True)
-        stream.connection, stream.unreadable = Connection(begun=True), True
+        stream.connection = Connection(begun=True)
+        stream.unreadable = True
         stream.move(StreamStep.CUT)
         seconds = self._patience_with(stream.call)
         self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), seconds))

@@ -63,7 +63,8 @@ class Beside(Carrying):
             return super().await_answer(call, why)
         stream = self._new_stream(call.wire_id, StreamKind.CALL, call.method)
         self._new_connection(stream, NO_DELAY)
-        stream.call, stream.connection.carrier = call, self._carrier
+        stream.call = call
+        stream.connection.carrier = self._carrier
         stream.connection.begun = stream.connection.accepted = True
         self._await_answer(stream, why, self._patience_with(call))
         return True
@@ -78,7 +79,8 @@ class Beside(Carrying):
         stream = self._streams.get(call.wire_id)
         is_lost = stream is not None and stream.state is StreamState.LOST and not stream.unreadable
         if stream is not None and is_lost and stream.connection.carrier == self._carrier:
-            stream.connection.accepted, call.drawn = True, None
+            stream.connection.accepted = True
+            call.drawn = None
             stream.move(StreamStep.ANSWERED)
             self.out.append(CancelTimer(_answer_timer(stream)))
 

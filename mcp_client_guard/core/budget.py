@@ -73,7 +73,8 @@ class Budget:
             self.attempts = self.barren = self.fruitless = self.server_errors = 0
         elif ended.resumed and not ended.progressed:
             # Where the server has our log, and says when to come again, it is polled at that pace.
-            self.barren += not (paced and ended.witnessed)
+            if not (paced and ended.witnessed):
+                self.barren += 1
             if not ended.witnessed:
                 self._fruitless_since = self._fruitless_since if self.fruitless else at
                 self.fruitless += 1

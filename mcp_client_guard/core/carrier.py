@@ -65,7 +65,9 @@ class Carrying(Aside):
 
     def close_carrier(self) -> None:
         """It is not wanted any more."""
-        self._endpoint, self._carrier, self._is_used, self._pinged_at = None, 0, False, None
+        self._endpoint, self._carrier = None, 0
+        self._is_used = False
+        self._pinged_at = None
         stream = self._streams.get(STANDALONE)
         if stream is not None and stream.kind is StreamKind.CARRIER:
             self._retry_ms = stream.retry_ms
@@ -286,7 +288,8 @@ class Carrying(Aside):
         if self.session.state is SessionState.NEW:
             self._carrier_lost(stream, why)  # one that is only tried lasts as long as its stream
             return
-        self._is_used, self._pinged_at = False, None
+        self._is_used = False
+        self._pinged_at = None
         self.calls.lose_session(why)
         self._abandon(f"its session was lost: {why}")
 

@@ -106,7 +106,8 @@ class Closing(Trials):
                 self._report_put_off()
         elif left_out:
             self._report_loss(stream, _LEFT_OUT, left_out[0])
-        missed, look.missed = look.missed if complete else [], []
+        missed = look.missed if complete else []
+        look.missed = []  # each is placed once, though one that breaks the stream concludes this look again
         for event in missed:
             # One that breaks the stream has the answer delivered by `_give_up`.
             if connection.last_look is look:

@@ -73,7 +73,8 @@ class Listening(Reconciling):
         told = (message.get("params") or {}).get("notifications")
         honoured: JSON = told if isinstance(told, dict) else {}
         subscription = self._subscription(call)
-        known, subscription.acked_at = subscription.honoured, self.clock.now
+        known = subscription.honoured
+        subscription.acked_at = self.clock.now
         # It lasts for as long as the host wants it: only until here did the call's deadline count.
         self.out.append(CancelTimer(deadline_timer(call)))
         if known is None:

@@ -72,7 +72,8 @@ class Placing(Registry):
         for message in messages_of(event.body):
             number = self.calls.open_question(stream, message)
             if number is not None:
-                stream.position.asked.setdefault(number, stream.trail.newest_number + (not adopted))
+                newest = stream.trail.newest_number
+                stream.position.asked.setdefault(number, newest if adopted else newest + 1)
 
     def _place_empty(self, stream: Stream, event: EventReceived, placement: Placement) -> None:
         if placement is _NEXT:
@@ -103,7 +104,7 @@ class Placing(Registry):
             self._save_cursor(stream)
 
     def _drop_large(self, stream: Stream, told: TooLarge) -> bool:
-        """If what was too large is the answer to another request than this stream's, that alone is over. Returns whether."""
+        """If what was too large answers another request than this stream's, that alone is over. Returns whether."""
         if told.answers is None or not self.calls.is_of_another(stream.call, told.answers):
             return False
         why = self._too_large("an event")

@@ -112,7 +112,8 @@ class Registry:
         """Resume a stream of an earlier process, which has drained so many events after these."""
         kind = StreamKind.STANDALONE if call is None else StreamKind.CALL
         stream = self._new_stream(number, kind, "" if call is None else call.method)
-        stream.call, stream.has_opened = call, True
+        stream.call = call
+        stream.has_opened = True
         stream.trail.restore(rows)
         stream.position = Position.inherited(rows, stream.trail.newest_number, passed)
         stream.move(StreamStep.CUT)

@@ -47,7 +47,8 @@ class Streams(Awaiting):
         may_rule_first = stream.is_post and not stream.legacy
         if not may_rule_first and self._disown(stream, told.session_id):
             return
-        connection, self._away = stream.connection, 0
+        self._away = 0
+        connection = stream.connection
         connection.opened(told.at)
         if connection.last_look is not None:
             if not told.is_events:

@@ -211,7 +211,8 @@ class Upgrading(Notes):
         self.consider_upgrade()
 
     def forget_session(self, opener: Stream) -> None:
-        self._is_offered, self._upgrade_failures = True, 0
+        self._is_offered = True
+        self._upgrade_failures = 0
         super().forget_session(opener)
 
     def _stay(self, why: str) -> None:

@@ -130,8 +130,9 @@ class Inbox:
 
     def leave(self) -> None:
         """The host leaves: what it was handed last it has taken, for it does not come back to say so."""
-        self.drained += self._handed
-        self._handed = False
+        if self._handed:
+            self.drained += 1
+            self._handed = False
 
     def close(self) -> None:
         """No more will be put."""

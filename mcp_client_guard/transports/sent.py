@@ -57,7 +57,8 @@ class LetGo:
         """It goes out, or what may be a copy of it."""
         self.request = request
         self._overtaken.append(self._answer)
-        self.stood, self.is_out = self.stood or self.is_out, True
+        self.stood = self.stood or self.is_out
+        self.is_out = True
         self._answer = self.refused = None
 
     def came_back(self, response: Any) -> None:

@@ -86,7 +86,8 @@ class Traced:
             raise SecondSending("the HTTP client would have sent this request twice")
         if self.is_ours:
             self.begun()
-        self.stood, self._is_unanswered, self.any = self.any, True, True
+        self.stood = self.any
+        self.any = self._is_unanswered = True
         self.malformed = self.status = self.failed_to_connect = None
         self.sendings += 1
         self._fields = getattr(_part(info, "request"), "headers", ())
