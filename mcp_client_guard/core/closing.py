@@ -35,7 +35,8 @@ class LastLook:
     """Events never received before, that stand before the answer and after everything that was."""
     size: int = 0
     overtaken: list[EventReceived] = field(factory=list)
-    """The same, but a later event was delivered already: too late to deliver them in order (S3)."""
+    """Events never received before, behind which a later one was delivered already: too late to deliver them in
+    order (S3)."""
 
 
 @define(eq=False, repr=False)

@@ -55,7 +55,7 @@ class Connection:
     recheck_mark: int = 0
     """`messages` when its log was last asked."""
     limited: bool = False
-    """Nobody waits for what it brings: it has a time."""
+    """No caller waits for it any more: it is closed after `max_idle`."""
 
     @property
     def resumed(self) -> bool:

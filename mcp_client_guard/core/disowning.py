@@ -27,8 +27,9 @@ class Disowning(Upgrading):
     """The incarnation that is lost for its name when a ping has shown what was said to a request."""
 
     def _rules_first(self, stream: Stream, status: int, body: Any) -> bool:
-        """Whether what is said to our POST counts before the name that it comes under: it may have the session
-        asked by a ping, which shows more than that name. Not what only a server says that has a session."""
+        """Whether to rule on the content of this POST's answer before its session ID. Content that a lost session
+        could draw leads to a ping, which proves more than a foreign ID does; content that only a live session gives
+        does not."""
         if not stream.is_post or self.session.state is not SessionState.LIVE:
             return False
         if status < 300:

@@ -157,7 +157,7 @@ class ConnectionLost:
     """The response was complete by its own framing. False for a cut and wherever framing cannot tell."""
     why: str
     lasts: bool = False
-    """It is not the network that has failed: another attempt would end alike."""
+    """The fault is not the network's (a login, a hook, a header): it is not tried again by itself."""
     refused: int | None = None
     """The status by which the server has refused it, and by which the client wanted to log in."""
 
@@ -205,7 +205,7 @@ class UpgradeAnswered:
     why: str = ""
     """Why there was no answer."""
     lasts: bool = False
-    """As that of a `ConnectionLost`."""
+    """The fault is not the network's: it is not asked again by itself."""
 
 
 @frozen

@@ -154,7 +154,7 @@ class Machine:
 
     @property
     def heirs_awaited(self) -> int:
-        """The same, without the tasks that their callers have."""
+        """Calls of the process that died that have no outcome yet, without the tasks that their callers have."""
         return self._calls.heirs_awaited
 
     @property

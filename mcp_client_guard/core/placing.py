@@ -94,7 +94,7 @@ class Placing(Registry):
                 self._soon_over(meant.wire_id)
 
     def _drop_parts(self, stream: Stream, body: Any) -> None:
-        """The same for what stands in a batch beside what was taken."""
+        """Say of each part of a batch that is no message that it is dropped, once the others were taken."""
         if isinstance(body, list):
             self._drop_unreadable(stream, body)
 
@@ -104,7 +104,8 @@ class Placing(Registry):
             self._save_cursor(stream)
 
     def _drop_large(self, stream: Stream, told: TooLarge) -> bool:
-        """If what was too large answers another request than this stream's, that alone is over. Returns whether."""
+        """If what was too large answers another request than this stream's: that alone is over. Returns whether it
+        does."""
         if told.answers is None or not self.calls.is_of_another(stream.call, told.answers):
             return False
         why = self._too_large("an event")
@@ -173,7 +174,8 @@ class Placing(Registry):
         return self._streams.get(stream.number) is not stream
 
     def _take_alone(self, stream: Stream, held: Sequence[EventReceived]) -> bool:
-        """The same, where nothing has been said yet of what else is held: with the answer it is dropped."""
+        """A held answer that a request waits for settles it. What else is held is dropped with the answer, and that is
+        said here, where nothing has been said of it yet."""
         owed = [self.calls.owed(stream, m) for event in held for m in messages_of(event.body)]
         if stream.call in owed and None in owed:
             self._report_loss(stream, "its answer came, and what is held beside it was not proven", held[0])

@@ -17,7 +17,7 @@ EMPTY = digest_of(b"")
 
 @define(slots=True, eq=False, repr=False)
 class Row:
-    """One received event. Its digest is made when somebody asks, which for most events is never."""
+    """One received event. Its digest is made when somebody asks for it, as for most events nobody does."""
 
     event_id: str | None
     data: bytes | None

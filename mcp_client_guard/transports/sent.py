@@ -51,7 +51,7 @@ class LetGo:
     _answer: Any = None
     """What the login has come to know of the last."""
     _overtaken: list[Any] = field(factory=list)
-    """The same of earlier ones."""
+    """What the login has come to know of those before it."""
 
     def again(self, request: Any) -> None:
         """It goes out, or what may be a copy of it."""
