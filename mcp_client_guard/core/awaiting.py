@@ -19,7 +19,6 @@ from .ledger import Call, Own
 from .report import Disconnected
 from .state import StreamState, StreamStep
 from .stream import STANDALONE, Stream, StreamKind
-from .timer import Timer, TimerKind
 
 
 @define(eq=False, repr=False)
@@ -89,7 +88,7 @@ class Awaiting(Disowning):
         stream.unreadable = True
         stream.move(StreamStep.CUT)
         seconds = self._patience_with(stream.call)
-        self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), seconds))
+        self.out.append(SetTimer(stream.answer_timer, seconds))
 
     def _patience_with(self, call: Call) -> float:
         """For its answer, once its POST has come to nothing: a harmless one may be sent again, which is worth less
@@ -110,7 +109,7 @@ class Awaiting(Disowning):
         is_resumed = standalone is not None and standalone.connection.trial is not None
         if drawn is not None and drawn.may_wait and is_resumed:
             drawn.may_wait = False  # the answer may be in the replay
-            self.out.append(SetTimer(Timer(TimerKind.ANSWER, number), self.policy.witness_timeout))
+            self.out.append(SetTimer(stream.answer_timer, self.policy.witness_timeout))
         else:
             self._give_up(stream, "its answer could not be read")
 

@@ -16,7 +16,6 @@ from .messages import messages_of
 from .report import Disconnected
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
-from .timer import Timer, TimerKind
 
 
 @define(eq=False, repr=False)
@@ -72,7 +71,7 @@ class Beside(Carrying):
     def _await_answer(self, stream: Stream, why: str, seconds: float) -> None:
         self.out.append(Report(Disconnected(stream.name, why, 0, resumable=False)))
         stream.move(StreamStep.CUT)
-        self.out.append(SetTimer(_answer_timer(stream), seconds))
+        self.out.append(SetTimer(stream.answer_timer, seconds))
 
     def shows_life(self, call: Call) -> None:
         """It runs: where its POST came to nothing, it is waited for from now on like one that was taken."""
@@ -82,7 +81,7 @@ class Beside(Carrying):
             stream.connection.accepted = True
             call.drawn = None
             stream.move(StreamStep.ANSWERED)
-            self.out.append(CancelTimer(_answer_timer(stream)))
+            self.out.append(CancelTimer(stream.answer_timer))
 
     def answer_overdue(self, number: int) -> None:
         stream = self._streams.get(number)
@@ -107,7 +106,3 @@ class Beside(Carrying):
         if stream is not None and stream.connection.accepted and self._is_open(stream):
             self._finish(stream)
         return sent
-
-
-def _answer_timer(stream: Stream) -> Timer:
-    return Timer(TimerKind.ANSWER, stream.number)

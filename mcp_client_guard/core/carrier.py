@@ -102,7 +102,7 @@ class Carrying(Aside):
                 self._finish(stream)
             elif call.method == "tools/call" and stream.connection.begun and not stream.connection.accepted:
                 # If it is refused yet it did not run, and can be sent again; not every server answers at all.
-                self.out.append(SetTimer(Timer(TimerKind.ANSWER, stream.number), self.policy.witness_timeout))
+                self.out.append(SetTimer(stream.answer_timer, self.policy.witness_timeout))
             else:
                 self._give_up(stream, why)
 

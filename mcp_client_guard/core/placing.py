@@ -15,7 +15,6 @@ from .registry import Registry
 from .report import DuplicateDropped, Resumed, UnreadableDropped
 from .state import StreamState, StreamStep
 from .stream import Stream, StreamKind
-from .timer import Timer, TimerKind
 from .trail import Placement
 from .trial import Trial, broken
 
@@ -124,7 +123,7 @@ class Placing(Registry):
         own = self._streams.get(wire_id)
         if own is not None:
             own.unreadable = True
-            self.out.append(SetTimer(Timer(TimerKind.ANSWER, own.number), self.policy.witness_timeout))
+            self.out.append(SetTimer(own.answer_timer, self.policy.witness_timeout))
 
     def _drop_duplicate(self, stream: Stream, event: EventReceived, carried: bool) -> None:
         if carried:

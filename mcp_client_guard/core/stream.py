@@ -144,6 +144,11 @@ class Stream:
         """One of its present connection."""
         return Timer(kind, self.number, self.connection.number)
 
+    @property
+    def answer_timer(self) -> Timer:
+        """Of its request, whatever connection it is waited for on."""
+        return Timer(TimerKind.ANSWER, self.number)
+
     def move(self, by: StreamStep) -> None:
         self.state = step(STREAM, self.state, by)
         if self.call is not None:
