@@ -80,7 +80,7 @@ class Budget:
                 self.fruitless += 1
 
     def account_lasting(self, ended: Connection, at: float, *, paced: bool) -> None:
-        """What the connection of a stream that lasts as long as its session says about opening another, as it ends."""
+        """What the end of such a connection says of the next, where the stream lasts as long as its session."""
         # `hasty` too, since whatever is new empties `attempts`, and a greeting on each connection is no pace.
         steady = ended.has_lived(at) or (ended.progressed and paced)
         self.attempts = self.hasty = 0 if steady else max(self.attempts, self.hasty) + 1

@@ -28,8 +28,8 @@ class Disowning(Upgrading):
 
     def _rules_first(self, stream: Stream, status: int, body: Any) -> bool:
         """Whether to rule on the content of this POST's answer before its session ID. Content that a lost session
-        could draw leads to a ping, which proves more than a foreign ID does; content that only a live session gives
-        does not."""
+        could draw leads to a ping, which proves more than a foreign ID does; content that only a live session
+        gives does not."""
         if not stream.is_post or self.session.state is not SessionState.LIVE:
             return False
         if status < 300:

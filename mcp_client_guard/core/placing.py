@@ -173,8 +173,8 @@ class Placing(Registry):
         return self._streams.get(stream.number) is not stream
 
     def _take_alone(self, stream: Stream, held: Sequence[EventReceived]) -> bool:
-        """A held answer that a request waits for settles it. What else is held is dropped with the answer, and that is
-        said here, where nothing has been said of it yet."""
+        """A held answer that a request waits for settles it; what else is held, of which nothing was said yet, is
+        dropped with that and reported."""
         owed = [self.calls.owed(stream, m) for event in held for m in messages_of(event.body)]
         if stream.call in owed and None in owed:
             self._report_loss(stream, "its answer came, and what is held beside it was not proven", held[0])
