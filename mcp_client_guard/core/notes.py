@@ -149,7 +149,7 @@ class Notes(Closing):
 
     def _report_unreachable(self, stream: Stream, why: str) -> None:
         attempt = stream.budget.attempts
-        if self._note_attempt(stream, attempt):
+        if self._remember_away(stream, attempt):
             self.out.append(Report(Unreachable(stream.name, why, attempt)))
 
     def _post_note_again(self, stream: Stream, at_least: float = 0.0) -> bool:

@@ -224,12 +224,12 @@ class Trials(Placing):
     def _report_cut(self, stream: Stream, why: str, delay: Delay, attempt: int = 0) -> None:
         """`attempt`: which one has failed to open it again; 0: it was open."""
         fails_to_resume = attempt > 0 and stream.call is not None and stream.connection.resumed
-        if fails_to_resume and not (delay.is_long or self._note_attempt(stream, attempt)):
+        if fails_to_resume and not (delay.is_long or self._remember_away(stream, attempt)):
             return
         undrained, is_resumable = stream.position.undrained, stream.trail.cursor is not None
         self.out.append(Report(Disconnected(stream.name, why, undrained, is_resumable, delay.floor, attempt)))
 
-    def _note_attempt(self, stream: Stream, attempt: int) -> bool:
+    def _remember_away(self, stream: Stream, attempt: int) -> bool:
         """The server has been away for so many attempts. Returns whether nobody was told that yet: of hundreds of
         requests that wait for it the first to fail says so for all."""
         others = (other for other in self._streams.values() if other is not stream)
