@@ -11,7 +11,7 @@ from typing import Any
 from .doubt import IN_DOUBT_KEY, CallInDoubt, subject_of
 from .inputs import BodyReceived
 from .ledger import Call
-from .messages import messages_of
+from .messages import messages_of, result_of
 from .model import JSON
 from .policy import OPENING_METHODS
 
@@ -38,10 +38,10 @@ def in_doubt_answer(call: Call, doubt: CallInDoubt, *, as_result: bool) -> JSON:
 
 def _content_of(said: JSON | None) -> list[JSON]:
     """What the server has said that is not the answer, in its own words, for a model."""
-    error, result = (said or {}).get("error"), (said or {}).get("result")
+    error, result = (said or {}).get("error"), result_of(said or {})
     if isinstance(error, dict):
         return [{"type": "text", "text": f"The server said: {error.get('message')}"}]
-    content = result.get("content") if isinstance(result, dict) else None
+    content = None if result is None else result.get("content")
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 

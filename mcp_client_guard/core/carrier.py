@@ -17,7 +17,7 @@ from .classify import BUSY, LONGEST_RETRY_AFTER, is_of_moment
 from .endpoint import endpoint_of, shown_origin
 from .event_id import IdScheme
 from .inputs import Answered, Begun, ConnectionLost, EventReceived, IdleElapsed, Refused, TooLarge
-from .ledger import Call, Own, Refusal
+from .ledger import Call, Own, Refusal, wait_of
 from .messages import messages_of
 from .model import JSON, Generation
 from .report import Disconnected, EndpointRefused, Unreachable, UnreadableDropped
@@ -118,7 +118,7 @@ class Carrying(Aside):
         """It has brought no endpoint: another attempt, as long as somebody awaits it, unless what has failed
         `lasts`. `final`: by the server's word there is none."""
         stream.budget.attempts += 1
-        retry_after = (refusal and refusal.retry_after) or 0.0
+        retry_after = wait_of(refusal)
         spent = lasts or stream.budget.is_spent(self.policy.max_attempts) or retry_after > LONGEST_RETRY_AFTER
         says_nothing = refusal is not None and refusal.status in BUSY and not spent
         if self.calls.is_detecting and not says_nothing:

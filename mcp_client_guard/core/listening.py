@@ -14,6 +14,7 @@ from attrs import define, field
 from .actions import CancelTimer, Delay, Report, SetTimer
 from .classify import INTERNAL_ERROR, Ran, code_of, is_of_router, may_pass
 from .ledger import Call, Refusal
+from .messages import params_of
 from .meta import with_subscription
 from .model import JSON, Outcome
 from .outcomes import OWN_SECONDS, deadline_timer
@@ -70,7 +71,7 @@ class Listening(Reconciling):
 
     def acknowledged(self, call: Call, message: JSON) -> bool:
         """The server says what it will tell. Returns whether the host is to hear of it: once only."""
-        told = (message.get("params") or {}).get("notifications")
+        told = params_of(message).get("notifications")
         honoured: JSON = told if isinstance(told, dict) else {}
         subscription = self._subscription(call)
         known = subscription.honoured
@@ -152,7 +153,7 @@ class Listening(Reconciling):
 
     def _settle_refused(self, call: Call, ran: Ran, refusal: Refusal, *, may_wait: bool = True) -> None:
         if self._may_listen_again(call, refusal):
-            self.listen_again(call, f"HTTP {refusal.status}", at_least=refusal.retry_after or 0.0)
+            self.listen_again(call, f"HTTP {refusal.status}", at_least=refusal.wait)
         else:
             super()._settle_refused(call, ran, refusal, may_wait=may_wait)
 

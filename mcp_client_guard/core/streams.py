@@ -357,7 +357,7 @@ class Streams(Awaiting):
             self._give_up(stream, f"its stream could not be resumed (HTTP {status})")
             return
         failed = refusal.words if not 400 <= status < 500 and stream.state is not StreamState.OPEN else ""
-        self._reopen(stream, self._delay(stream, refusal.retry_after or 0.0), failed)
+        self._reopen(stream, self._delay(stream, refusal.wait), failed)
 
     def _probe_by(self, stream: Stream, refusal: Refusal) -> None:
         """Where this refusal may mean that the session is lost, a ping asks."""
