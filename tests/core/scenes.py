@@ -5,38 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from mcp_client_guard.core.actions import Action, Forward, Get, Post, Save
 from mcp_client_guard.core.heritage import Heritage, heritage_of, settle_others
 from mcp_client_guard.core.inputs import Forwarded, Input, MessageSubmitted
 from mcp_client_guard.core.machine import Machine
-from mcp_client_guard.core.model import (
-    HAS_ANSWER,
-    JSON,
-    AnswerDrained,
-    CallNamed,
-    CallRepeated,
-    CallSent,
-    CallSettled,
-    ConsentSpent,
-    CursorDropped,
-    CursorMoved,
-    Generation,
-    GenerationFound,
-    OutcomeTold,
-    Record,
-    ServerAnswered,
-    SessionEnded,
-    SessionOpened,
-    TaskCreated,
-    TaskEnded,
-    Told,
-    assert_never,
-)
+from mcp_client_guard.core.model import JSON, Generation, Record
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.shared import SharedLedger
 from mcp_client_guard.core.stored import StoredCall, StoredSession
+from mcp_client_guard.stores._keep import Keep
+from mcp_client_guard.stores._memory_rows import KeyRows
 from tests.core.driver import Driver, Peer, of
 
 ORIGIN = "https://example.com"
@@ -56,19 +36,18 @@ class Write:
 
 @define(repr=False)
 class Disk:
-    """What a store keeps, in the order it was told; see `stores.Claim.write`."""
+    """What a `MemoryStore` keeps, and each write of it: so a crash can take back the newest."""
 
     writes: list[Write] = field(factory=list)
     origin: str = ORIGIN
     principal: str | None = None
-    calls: dict[tuple[int, int, int], StoredCall] = field(factory=dict)
-    sessions: dict[tuple[int, int], StoredSession] = field(factory=dict)
-    found: Generation | None = None
+    rows: KeyRows = field(factory=lambda: KeyRows("key", Keep(10_000, 30)))
 
     def write(self, slot: int, records: Sequence[Record], durable: bool, at: float) -> None:
         self.writes.append(Write(slot, tuple(records), durable, at))
+        self.rows.refuse_repeats(slot, records)
         for record in records:
-            self._keep(slot, record, WALL + at)
+            self.rows.keep(slot, record, WALL + at, self.origin, self.principal)
 
     def after_crash(self, writes: int, *, power: bool) -> Disk:
         """The disk as a crash leaves it after so many writes; without power, what was not flushed is gone."""
@@ -82,12 +61,23 @@ class Disk:
         return disk
 
     @property
+    def calls(self) -> dict[tuple[int, int, int], StoredCall]:
+        """By slot, incarnation and wire ID; the oldest first."""
+        return {at: row.stored() for at, row in self.rows.calls.items()}
+
+    @property
+    def sessions(self) -> dict[tuple[int, int], StoredSession]:
+        """By slot and incarnation; the oldest first."""
+        return dict(zip(self.rows.sessions, self.rows.stored_sessions(), strict=True))
+
+    @property
+    def found(self) -> Generation | None:
+        return self.rows.found.get(self.origin)
+
+    @property
     def unfinished(self) -> list[StoredCall]:
-        """As `Store.unfinished`: what a Guard reads that knows the other rows."""
-        newest = {(c.slot, c.incarnation): c for c in self.calls.values() if c.method != "ping"}.values()
-        left = [c for c in self.calls.values() if c.told is not Told.CALLER]
-        keys = [c.call_key for c in self.open_calls]
-        return [c for c in self.calls.values() if c.call_key in keys or c in (*left, *newest)]
+        """What a Guard reads that knows the other rows."""
+        return [row.stored() for row in self.rows.unfinished()]
 
     @property
     def open_calls(self) -> list[StoredCall]:
@@ -108,118 +98,6 @@ class Disk:
     ) -> Heritage | None:
         rows = list(self.calls.values()) if rows is None else rows
         return heritage_of(self.sessions.values(), rows, self.origin, self.principal, here, has_hook=has_hook)
-
-    def _keep(self, slot: int, record: Record, at: float) -> None:
-        match record:
-            case SessionOpened():
-                self.sessions[slot, record.incarnation] = StoredSession(
-                    "key",
-                    slot,
-                    record.incarnation,
-                    record.generation,
-                    self.origin,
-                    self.principal,
-                    record.session_id,
-                    record.protocol_version,
-                    record.initialize_params,
-                    record.initialize_result,
-                    at,
-                    None,
-                    None,
-                    {},
-                    (),
-                    at,
-                )
-            case SessionEnded():
-                self._session(slot, record, ended_at=at, end_reason=record.reason, cursors={}, answers=())
-            case CursorMoved():
-                session = self.sessions.get((slot, record.incarnation))
-                passed = {**(session.passed if session is not None else {}), record.stream: record.passed}
-                cursors = {**self._cursors(slot, record), record.stream: record.rows}
-                self._session(slot, record, cursors=cursors, passed=passed, last_used_at=at)
-            case CursorDropped():
-                cursors = {k: v for k, v in self._cursors(slot, record).items() if k != record.stream}
-                self._session(slot, record, cursors=cursors)
-            case ServerAnswered():
-                session = self.sessions.get((slot, record.incarnation))
-                answers = session.answers if session is not None else ()
-                self._session(slot, record, answers=(*answers, record))
-            case CallSent():
-                number = (slot, record.incarnation, record.wire_id)
-                assert number not in self.calls, "a wire ID was used twice"
-                self.calls[number] = StoredCall(
-                    "key",
-                    slot,
-                    record.incarnation,
-                    record.wire_id,
-                    record.method,
-                    record.tool,
-                    record.call_key,
-                    record.arguments_digest,
-                    record.may_have_side_effects,
-                    at,
-                    None,
-                    None,
-                    None,
-                    record.named,
-                    None,
-                    None,
-                    False,
-                    False,
-                    0,
-                    self.origin,
-                    self.principal,
-                )
-                self._session(slot, record, last_used_at=at)
-            case CallSettled():
-                call = self._call(slot, record)
-                answer = call.answer if record.answer is None else record.answer
-                changed = {"outcome": record.outcome, "reason": record.reason, "settled_at": at}
-                self._change(call, **changed, answer=answer, told=record.told)
-            case AnswerDrained():
-                call = self._call(slot, record)
-                self._change(call, answer=call.answer if record.kept else None, told=Told.CALLER)
-            case OutcomeTold():
-                for call in [c for c in self.calls.values() if c.call_key == record.call_key]:
-                    if record.as_doubt and call.outcome in HAS_ANSWER:
-                        continue
-                    told = min(call.told, record.told, key=lambda told: told.value)
-                    goes = record.taken and call.told is not Told.CALLER
-                    self._change(call, told=told, answer=None if goes else call.answer)
-            case TaskCreated():
-                call = self._call(slot, record)
-                self._change(call, task_id=record.task_id, task_is_extension=record.is_extension, task_open=True)
-            case TaskEnded():
-                self._change(self._call(slot, record), task_open=False)
-            case CallRepeated():
-                call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
-                self._change(call, repeats=call.repeats + 1)
-            case CallNamed():
-                call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
-                self._change(call, also_named=record.name)
-            case ConsentSpent():
-                call = next(c for c in reversed(self.calls.values()) if c.call_key == record.call_key)
-                self._change(call, consent_spent=True)
-            case GenerationFound():
-                self.found = record.generation
-            case _:  # pragma: no cover
-                assert_never(record)
-
-    def _call(self, slot: int, record: Any) -> StoredCall:
-        slot = getattr(record, "slot", None) or slot
-        return self.calls[slot, record.incarnation, record.wire_id]
-
-    def _change(self, call: StoredCall, **changes: Any) -> None:
-        self.calls[call.slot, call.incarnation, call.wire_id] = evolve(call, **changes)
-
-    def _cursors(self, slot: int, record: Any) -> dict[str, Any]:
-        session = self.sessions.get((slot, record.incarnation))
-        return dict(session.cursors) if session is not None else {}
-
-    def _session(self, slot: int, record: Any, **changes: Any) -> None:
-        session = self.sessions.get((slot, record.incarnation))
-        if session is not None and session.ended_at is None:
-            self.sessions[slot, record.incarnation] = evolve(session, **changes)
 
 
 @define(repr=False)
