@@ -43,47 +43,26 @@ if TYPE_CHECKING:
     from mcp_client_guard.stores.memory import MemoryClaim
 
 
+@define(eq=False)
 class MemoryCall:
     """A ledger row: what was sent, and what became of it."""
 
-    __slots__ = (
-        "also_named",
-        "answer",
-        "consent_spent",
-        "key",
-        "origin",
-        "outcome",
-        "principal",
-        "reason",
-        "repeats",
-        "sent",
-        "sent_at",
-        "settled_at",
-        "slot",
-        "task",
-        "task_open",
-        "told",
-    )
-
-    def __init__(
-        self, key: str, slot: int, sent: CallSent, sent_at: float, origin: str, principal: str | None
-    ) -> None:
-        self.key = key
-        self.slot = slot
-        self.sent = sent
-        self.sent_at = sent_at
-        self.origin = origin
-        self.principal = principal
-        self.outcome: Outcome | None = None
-        self.reason: str | None = None
-        self.settled_at: float | None = None
-        self.answer: JSON | None = None
-        self.task: TaskCreated | None = None
-        self.task_open = False
-        self.repeats = 0
-        self.told = Told.CALLER
-        self.consent_spent = False
-        self.also_named: str | None = None
+    key: str
+    slot: int
+    sent: CallSent
+    sent_at: float
+    origin: str
+    principal: str | None
+    outcome: Outcome | None = None
+    reason: str | None = None
+    settled_at: float | None = None
+    answer: JSON | None = None
+    task: TaskCreated | None = None
+    task_open: bool = False
+    repeats: int = 0
+    told: Told = Told.CALLER
+    consent_spent: bool = False
+    also_named: str | None = None
 
     @property
     def matters(self) -> bool:
