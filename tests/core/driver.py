@@ -55,6 +55,8 @@ RESULT: JSON = {
     "capabilities": CAPABILITIES,
     "serverInfo": {"name": "fake", "version": "1"},
 }
+LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}
+CHARGE: JSON = {"name": "charge"}
 RESTORED = ("logging/setLevel", "resources/subscribe", "tools/list")
 
 A = TypeVar("A")
@@ -96,6 +98,21 @@ def reports(actions: Iterable[Action], kind: type[E]) -> list[E]:
 
 def delivered(actions: Iterable[Action]) -> list[JSON]:
     return [a.message for a in of(actions, Deliver)]
+
+
+def error_of(actions: Iterable[Action]) -> JSON:
+    """Of the one error that is delivered."""
+    (message,) = [m for m in delivered(actions) if "error" in m]
+    return dict(message["error"])
+
+
+def methods(actions: Iterable[Action]) -> list[str]:
+    """Of what is posted."""
+    return [post.message.get("method", "response") for post in of(actions, Post)]
+
+
+def gets(actions: Iterable[Action]) -> list[tuple[int, str | None]]:
+    return [(get.stream, get.last_event_id) for get in of(actions, Get)]
 
 
 def records(actions: Iterable[Action], kind: type[E]) -> list[E]:

@@ -232,6 +232,13 @@ class Process:
         return new
 
 
+def opened(process: Process | None = None, *, standalone: bool = False) -> Connection:
+    """A connection in a session."""
+    connection = (process or Process()).connect()
+    connection.opened(standalone=standalone)
+    return connection
+
+
 def prove(connection: Connection) -> list[Action]:
     """The host initializes, and the old session answers the guard's ping."""
     sent = connection.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})

@@ -11,7 +11,7 @@ from mcp_client_guard.core.inputs import ReconnectRequested, UpgradeAnswered
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.report import Discontinuity, RefreshSuggested, StandaloneUnavailable, UpgradeRefused
 from mcp_client_guard.core.timer import TimerKind
-from tests.core.driver import Driver, Peer, delivered, evidence, in_doubt, note, of, outcomes, reports
+from tests.core.driver import Driver, Peer, delivered, evidence, gets, in_doubt, note, of, outcomes, reports
 from tests.core.legacy import Legacy
 from tests.core.scenes import Process, prove
 
@@ -31,10 +31,6 @@ def stream(driver: Driver) -> Peer:
 
 def no_login(peer: Peer, **rest: Any) -> list[Action]:
     return peer.cut("LoginFailed", lasts=True, **{"written": False, **rest})
-
-
-def gets(actions: list[Action]) -> list[tuple[int, str | None]]:
-    return [(get.stream, get.last_event_id) for get in of(actions, Get)]
 
 
 def why(actions: list[Action]) -> list[str]:

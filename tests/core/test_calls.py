@@ -29,6 +29,7 @@ from tests.core.driver import (
     Driver,
     Peer,
     delivered,
+    error_of,
     in_doubt,
     note,
     of,
@@ -42,11 +43,6 @@ from tests.core.driver import (
 @pytest.fixture
 def driver() -> Driver:
     return Driver().opened()
-
-
-def error_of(actions: list[Any]) -> dict[str, Any]:
-    (message,) = [m for m in delivered(actions) if "error" in m]
-    return dict(message["error"])
 
 
 # Sending.

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.core.actions import Action, Post
+from mcp_client_guard.core.actions import Action
 from mcp_client_guard.core.inputs import UNREADABLE
 from mcp_client_guard.core.model import JSON, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import CallSettled, SessionLost
 from mcp_client_guard.core.state import SessionState
 from mcp_client_guard.core.timer import TimerKind
-from tests.core.driver import Driver, Peer, delivered, in_doubt, note, of, outcomes, posted, reports
+from tests.core.driver import Driver, Peer, delivered, in_doubt, methods, note, outcomes, posted, reports
 
 LOOK: JSON = {"name": "look", "annotations": {"readOnlyHint": True}}
 
@@ -37,10 +37,6 @@ def driver() -> Driver:
     driver = Driver().opened()
     driver.listed(LOOK)
     return driver
-
-
-def methods(actions: list[Action]) -> list[str]:
-    return [p.message.get("method", "response") for p in of(actions, Post)]
 
 
 def state(driver: Driver) -> SessionState:

@@ -16,7 +16,7 @@ from mcp_client_guard.core.model import JSON, Outcome, Told
 from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Fail, Resolve
 from tests.core.driver import Peer, delivered, of, outcomes
-from tests.core.scenes import Connection, Process, prove
+from tests.core.scenes import Connection, Process, opened, prove
 
 TASK: JSON = {"task": {"taskId": "t1", "status": "working"}}
 EXTENSION: JSON = {"resultType": "task", "taskId": "t1", "status": "working"}
@@ -39,12 +39,6 @@ def test_who_can_read_what(result: JSON, readers: list[Joined]) -> None:
     can = [one for one in (PLAIN, AS_TASK, STATELESS) if not why_unread({"result": result}, one)]
     assert can == readers
     assert not why_unread({"error": {}}, AS_TASK), "everybody reads errors"
-
-
-def opened(process: Process | None = None) -> Connection:
-    connection = (process or Process()).connect()
-    connection.opened()
-    return connection
 
 
 def plain(one: Connection, **params: Any) -> Peer:

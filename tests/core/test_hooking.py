@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mcp_client_guard.core.actions import Ask, Reply
@@ -12,17 +10,7 @@ from mcp_client_guard.core.inputs import HookWithdrew
 from mcp_client_guard.core.model import CallSent, Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.timer import TimerKind
-from tests.core.driver import Driver, delivered, of, outcomes, posted, records
-
-LOOK: dict[str, Any] = {"name": "look", "annotations": {"readOnlyHint": True}}
-CHARGE: dict[str, Any] = {"name": "charge"}
-
-
-@pytest.fixture
-def hooked() -> Driver:
-    driver = Driver(has_hook=True).opened()
-    driver.listed(LOOK, CHARGE)
-    return driver
+from tests.core.driver import CHARGE, LOOK, Driver, delivered, of, outcomes, posted, records
 
 
 def test_the_hook_asks_under_the_present_session(hooked: Driver) -> None:

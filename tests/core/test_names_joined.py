@@ -14,7 +14,7 @@ from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.shared import SharedLedger
 from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Peer, delivered, of, outcomes, records
-from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, prove
+from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, opened, prove
 
 CHARGED: dict[str, Any] = {"content": [{"type": "text", "text": "charged"}]}
 
@@ -27,12 +27,6 @@ def process() -> Process:
 @pytest.fixture
 def one(process: Process) -> Connection:
     return opened(process)
-
-
-def opened(process: Process) -> Connection:
-    connection = process.connect()
-    connection.opened()
-    return connection
 
 
 def restarted_as(process: Process, after: float = 5.0) -> Connection:

@@ -18,23 +18,26 @@ from mcp_client_guard.core.report import CallSettled
 from mcp_client_guard.core.state import SessionState
 from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Fail, Resend, Resolve
-from tests.core.driver import Driver, Peer, delivered, in_doubt, of, outcomes, records, reports
+from tests.core.driver import (
+    CHARGE,
+    LOOK,
+    Driver,
+    Peer,
+    delivered,
+    error_of,
+    in_doubt,
+    of,
+    outcomes,
+    records,
+    reports,
+)
 
-LOOK: dict[str, Any] = {"name": "look", "annotations": {"readOnlyHint": True}}
-CHARGE: dict[str, Any] = {"name": "charge"}
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "known"}]}
 
 
 @pytest.fixture
 def driver() -> Driver:
     driver = Driver().opened()
-    driver.listed(LOOK, CHARGE)
-    return driver
-
-
-@pytest.fixture
-def hooked() -> Driver:
-    driver = Driver(has_hook=True).opened()
     driver.listed(LOOK, CHARGE)
     return driver
 
@@ -48,11 +51,6 @@ def doubt_of(actions: list[Action]) -> CallInDoubt:
     doubt = CallInDoubt.find(answer["result"])
     assert doubt is not None
     return doubt
-
-
-def error_of(actions: list[Action]) -> dict[str, Any]:
-    (message,) = [m for m in delivered(actions) if "error" in m]
-    return dict(message["error"])
 
 
 # By policy.

@@ -10,17 +10,13 @@ from mcp_client_guard.core.model import Grade
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import Disconnected, ListenedAgain
 from mcp_client_guard.core.timer import TimerKind
-from tests.core.driver import Driver, delivered, evidence, note, of, outcomes, reports
+from tests.core.driver import Driver, delivered, evidence, gets, note, of, outcomes, reports
 from tests.core.legacy import Legacy
 from tests.core.test_listening import ack, again, listen, subscribed
 
 
 def reconnect(driver: Driver) -> list[Action]:
     return driver.feed(ReconnectRequested(driver.now))
-
-
-def gets(actions: list[Action]) -> list[tuple[int, str | None]]:
-    return [(get.stream, get.last_event_id) for get in of(actions, Get)]
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ from tests.core.driver import (
     Driver,
     Peer,
     delivered,
+    error_of,
     in_doubt,
+    methods,
     note,
     of,
     outcomes,
@@ -45,17 +47,8 @@ def driver() -> Driver:
     return Driver().opened()
 
 
-def methods(actions: list[Action]) -> list[str]:
-    return [p.message.get("method", "response") for p in of(actions, Post)]
-
-
 def state(driver: Driver) -> SessionState:
     return driver.machine.session.state
-
-
-def error_of(actions: list[Action]) -> dict[str, Any]:
-    (message,) = [m for m in delivered(actions) if "error" in m]
-    return dict(message["error"])
 
 
 # The whole way.

@@ -17,7 +17,7 @@ from mcp_client_guard.core.report import RepeatJoined, RepeatRefused
 from mcp_client_guard.core.state import SessionState
 from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, reports
-from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, prove
+from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, opened, prove
 
 
 @pytest.fixture
@@ -28,12 +28,6 @@ def process() -> Process:
 @pytest.fixture
 def one(process: Process) -> Connection:
     return opened(process)
-
-
-def opened(process: Process) -> Connection:
-    connection = process.connect()
-    connection.opened()
-    return connection
 
 
 def doubtful(connection: Connection, **arguments: Any) -> Peer:

@@ -41,15 +41,9 @@ from tests.core.driver import (
     records,
     reports,
 )
-from tests.core.scenes import ORIGIN, WALL, Connection, Process, prove
+from tests.core.scenes import ORIGIN, WALL, Connection, Process, opened, prove
 
 PARAMS = {"protocolVersion": "2025-11-25", "capabilities": {}}
-
-
-def opened(process: Process | None = None, *, standalone: bool = False) -> Connection:
-    connection = (process or Process()).connect()
-    connection.opened(standalone=standalone)
-    return connection
 
 
 def streaming(connection: Connection, *events: str) -> Peer:

@@ -18,7 +18,7 @@ from mcp_client_guard.core.tasks import Fetch, Task, Told, ends_task, poll_secon
 from mcp_client_guard.core.timer import Timer, TimerKind
 from mcp_client_guard.core.verdicts import Resolve
 from tests.core.driver import RESULT, Peer, delivered, of, outcomes, records, reports
-from tests.core.scenes import Connection, Process, prove
+from tests.core.scenes import Connection, Process, opened, prove
 
 OLD = {"task": {"taskId": "t1", "status": "working"}}
 EXTENSION = {"resultType": "task", "taskId": "t1", "status": "working", "pollIntervalMs": 3000}
@@ -36,12 +36,6 @@ def error(code: int) -> JSON:
 @pytest.fixture
 def one() -> Connection:
     return opened()
-
-
-def opened() -> Connection:
-    connection = Process().connect()
-    connection.opened()
-    return connection
 
 
 def task_made(connection: Connection, result: JSON) -> Peer:

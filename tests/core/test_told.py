@@ -24,13 +24,7 @@ from mcp_client_guard.core.stored import StoredCall
 from mcp_client_guard.core.timer import TimerKind
 from mcp_client_guard.core.verdicts import Resend, Resolve
 from tests.core.driver import Peer, delivered, in_doubt, of, outcomes, records
-from tests.core.scenes import Connection, Process, prove
-
-
-def opened(process: Process | None = None) -> Connection:
-    one = (process or Process()).connect()
-    one.opened()
-    return one
+from tests.core.scenes import Connection, Process, opened, prove
 
 
 def after(one: Connection) -> Connection:

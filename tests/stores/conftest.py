@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mcp_client_guard.stores import Store
+from mcp_client_guard.stores import Claim, Store
 from mcp_client_guard.stores.memory import MemoryStore
-from mcp_client_guard.stores.sqlite import SQLiteStore
+from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
 from tests.stores import disk
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +33,14 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
 @pytest.fixture
 def store(make_store: MakeStore) -> Store:
     return make_store()
+
+
+async def claimed(store: Store, key: str = "orders") -> Claim:
+    return await store.claim(key, origin="https://example.com", principal="user-17")
+
+
+async def claimed_in(path: Path, key: str = "orders") -> SQLiteClaim:
+    return await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,10 @@ from mcp_client_guard import stores
 from mcp_client_guard._errors import StoreInUse, StoreOwnershipLost, StoreWriteError
 from mcp_client_guard.core import model
 from mcp_client_guard.core.model import CursorDropped, CursorMoved, Outcome, Seen, SessionEnded, digest_of
-from mcp_client_guard.stores import Claim, Store
+from mcp_client_guard.stores import Store
 from mcp_client_guard.stores._keep import ENDED_SESSIONS
-from tests.stores.conftest import MakeStore
+from tests.stores.conftest import MakeStore, claimed
 from tests.stores.records import SECRET, moved, opened, sent, settled, trail
-
-
-async def claimed(store: Store, key: str = "orders") -> Claim:
-    return await store.claim(key, origin="https://example.com", principal="user-17")
 
 
 async def wire_ids(store: Store, key: str | None = None) -> list[int]:

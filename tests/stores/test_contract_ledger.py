@@ -27,9 +27,9 @@ from mcp_client_guard.core.model import (
     Told,
     digest_of,
 )
-from mcp_client_guard.stores import Claim, Store, StoredCall, _keep
+from mcp_client_guard.stores import Store, StoredCall, _keep
 from mcp_client_guard.stores._keep import SERVER_ANSWERS
-from tests.stores.conftest import MakeStore
+from tests.stores.conftest import MakeStore, claimed
 from tests.stores.records import TASK, moved, opened, replied, sent, settled, task
 
 pytestmark = pytest.mark.anyio
@@ -37,10 +37,6 @@ pytestmark = pytest.mark.anyio
 ANSWER = {"result": {"content": [{"type": "text", "text": "42 \ud800\0"}], "isError": False}}
 KEPT = 3
 OTHER = {"error": {"code": -32602, "message": "no"}}
-
-
-async def claimed(store: Store, key: str = "orders") -> Claim:
-    return await store.claim(key, origin="https://example.com", principal="user-17")
 
 
 async def call(store: Store, wire_id: int = 1) -> StoredCall:

@@ -21,7 +21,7 @@ from anyio import wait_all_tasks_blocked
 from mcp_client_guard._errors import StoreDamaged, StoreOwnershipLost, StoreWriteError
 from mcp_client_guard.stores import _sqlite_file, _sqlite_writer
 from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
-from tests.stores.conftest import Commits, Other
+from tests.stores.conftest import Commits, Other, claimed_in
 from tests.stores.records import SECRET, opened, sent, settled
 
 NORMAL, FULL = 1, 2
@@ -33,17 +33,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "agent.db"
 
 
-async def claimed(path: Path, key: str = "orders") -> SQLiteClaim:
-    return await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
-
-
 async def wire_ids(path: Path, key: str | None = None) -> list[int]:
     return [call.wire_id for call in await SQLiteStore(path).calls(key)]
 
 
 async def owned(path: Path, *keys: str) -> list[SQLiteClaim]:
     """Claims whose first prune is over: jobs are done in order, and a write comes after it."""
-    claims = [await claimed(path, key) for key in keys]
+    claims = [await claimed_in(path, key) for key in keys]
     for claim in claims:
         await claim.write(1, [])
     return claims
@@ -180,10 +176,10 @@ async def test_a_cancelled_claim_owns_nothing(path: Path, commits: Commits) -> N
     (mail,) = await owned(path, "mail")
     with commits.held():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(claimed, path, "orders")
+            tasks.start_soon(claimed_in, path, "orders")
             await reached(commits)
             tasks.cancel_scope.cancel()
-    await (await claimed(path, "orders")).release()
+    await (await claimed_in(path, "orders")).release()
     await mail.release()
 
 
@@ -312,7 +308,7 @@ async def test_a_full_disk_refuses_writes_and_not_reads_until_it_has_room(path: 
 @pytest.mark.anyio
 async def test_a_write_that_the_system_refuses_keeps_nothing_and_a_later_one_works(path: Path) -> None:
     """The real thing: the log may not grow, so the commit itself fails."""
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     await claim.write(1, [sent(1)], durable=True)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("agent.db-wal").stat().st_size, hard))
@@ -321,13 +317,13 @@ async def test_a_write_that_the_system_refuses_keeps_nothing_and_a_later_one_wor
             with pytest.raises(StoreWriteError, match="nothing was kept"):
                 await claim.write(1, [sent(2)], durable=True)
         with pytest.raises(StoreWriteError):
-            await claimed(path, "mail")
+            await claimed_in(path, "mail")
         found = await wire_ids(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert found == [1]
     await claim.write(1, [sent(2)], durable=True)
-    await (await claimed(path, "mail")).release()
+    await (await claimed_in(path, "mail")).release()
     assert await wire_ids(path) == [1, 2]
     await claim.release()
 
@@ -335,7 +331,7 @@ async def test_a_write_that_the_system_refuses_keeps_nothing_and_a_later_one_wor
 @pytest.mark.anyio
 async def test_the_session_id_is_in_no_error_and_no_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     with pytest.raises(StoreWriteError, match="UnicodeEncodeError") as refused:
         await claim.write(1, [opened(protocol_version="\ud800")])
     wrong: BaseException | None = refused.value

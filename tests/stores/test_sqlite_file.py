@@ -19,7 +19,8 @@ from mcp_client_guard.cli import main
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.stores import _lock, _sqlite_file
 from mcp_client_guard.stores._sqlite_schema import APPLICATION_ID, VERSION
-from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
+from mcp_client_guard.stores.sqlite import SQLiteStore
+from tests.stores.conftest import claimed_in
 from tests.stores.records import SECRET, TASK, moved, opened, replied, sent, settled, task
 
 
@@ -28,13 +29,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "agent ?#%41.db"
 
 
-async def claimed(path: Path, key: str = "orders") -> SQLiteClaim:
-    return await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
-
-
 async def used(path: Path) -> None:
     """Make a store with a bit of everything in it, and close it."""
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     await claim.write(1, [opened(), moved(1, 2), replied(1), sent(1), task(1), sent(2)])
     await claim.write(1, [settled(1, Outcome.IN_DOUBT)])
     await claim.release()
@@ -50,7 +47,7 @@ def change(path: Path, *statements: str) -> None:
 async def assert_refused(path: Path, why: str) -> None:
     before = path.read_bytes()
     with pytest.raises(StoreDamaged, match=why):
-        await claimed(path)
+        await claimed_in(path)
     with pytest.raises(StoreDamaged, match=why):
         await SQLiteStore(path).sessions()
     assert path.read_bytes() == before
@@ -61,7 +58,7 @@ async def assert_refused(path: Path, why: str) -> None:
 async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
     umask = os.umask(0)
     try:
-        claim = await claimed(path)
+        claim = await claimed_in(path)
         await claim.write(1, [sent(1)])
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
         await claim.release()
@@ -88,7 +85,7 @@ async def test_releasing_the_last_claim_closes_the_file(path: Path) -> None:
 @pytest.mark.anyio
 async def test_a_store_can_be_used_again(path: Path) -> None:
     await used(path)
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     await claim.write(1, [sent(3)], durable=True)
     await claim.release()
     assert [call.wire_id for call in await SQLiteStore(path).calls()] == [1, 2, 3]
@@ -112,7 +109,7 @@ async def test_whoever_dies_making_a_store_leaves_none_half_made(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", die)
         with pytest.raises(StoreError, match="died"):
-            await claimed(path)
+            await claimed_in(path)
     assert [file.name for file in path.parent.iterdir()] == [f"{path.name}-lock"]
     await used(path)
 
@@ -126,7 +123,7 @@ async def test_a_file_that_others_can_open_is_refused(path: Path, is_used: bool)
     path.chmod(0o640)
     content = path.read_bytes()
     with pytest.raises(StoreError, match="chmod 600"):
-        await claimed(path)
+        await claimed_in(path)
     assert path.read_bytes() == content
 
 
@@ -139,7 +136,7 @@ async def test_another_users_file_is_refused_and_not_to_be_changed(
     path.chmod(mode)
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
     with pytest.raises(StoreError, match=r"another user's.*: use another path$") as refused:
-        await claimed(path)
+        await claimed_in(path)
     assert "chmod" not in str(refused.value)
 
 
@@ -174,20 +171,20 @@ async def test_a_symbolic_link_is_refused(path: Path) -> None:
     target = path.parent / "target.db"
     await used(target)
     path.symlink_to(target)
-    for refused in (claimed(path), SQLiteStore(path).calls()):
+    for refused in (claimed_in(path), SQLiteStore(path).calls()):
         with pytest.raises(StoreDamaged, match="link"):
             await refused
     dangling = path.parent / "dangling.db"
     dangling.symlink_to(path.parent / "nothing.db")
     with pytest.raises(StoreDamaged, match="link"):
-        await claimed(dangling)
+        await claimed_in(dangling)
     assert not (path.parent / "nothing.db").exists()
 
 
 @pytest.mark.anyio
 async def test_a_directory_that_does_not_exist_is_an_error_and_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=f"there is no directory {re.escape(str(tmp_path / 'nowhere'))}:") as told:
-        await claimed(tmp_path / "nowhere" / "agent.db")
+        await claimed_in(tmp_path / "nowhere" / "agent.db")
     assert not isinstance(told.value, StoreWriteError), "no disk has failed"
     assert list(tmp_path.iterdir()) == []
 
@@ -220,7 +217,7 @@ async def test_a_store_without_its_tables_is_refused(path: Path) -> None:
     change(path, "DROP TABLE cursor")
     before = path.read_bytes()
     with pytest.raises(StoreDamaged, match="no such table"):
-        await claimed(path)
+        await claimed_in(path)
     assert path.read_bytes() == before
 
 
@@ -240,14 +237,14 @@ async def test_a_single_bad_page_is_found_before_anything_is_written(path: Path)
     whole = path.read_bytes()
     path.write_bytes(damaged := whole[:-4096] + b"\xff" * 4096)
     with pytest.raises(StoreDamaged, match=r"[Pp]age|malformed"):
-        await claimed(path)
+        await claimed_in(path)
     assert path.read_bytes() == damaged
 
 
 @pytest.mark.anyio
 async def test_a_file_whose_log_was_on_its_way_into_it_is_whole(path: Path) -> None:
     """Killed in a checkpoint: the header is new already, and the file not yet as long as that says."""
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     await claim.write(1, [sent(wire_id) for wire_id in range(100)])
     log, before = path.with_name(f"{path.name}-wal"), path.read_bytes()
     logged = log.read_bytes()
@@ -257,7 +254,7 @@ async def test_a_file_whose_log_was_on_its_way_into_it_is_whole(path: Path) -> N
     path.write_bytes(after[:4096] + before[4096:])
     log.write_bytes(logged)
     assert len(await SQLiteStore(path).calls()) == 100
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     assert await claim.forget("key-99") == 1
     await claim.release()
     assert len(await SQLiteStore(path).calls()) == 99
@@ -270,17 +267,17 @@ async def test_a_log_without_its_database_is_refused(path: Path, suffix: str) ->
     stray = path.with_name(path.name + suffix)
     stray.write_bytes(b"left behind")
     with pytest.raises(StoreDamaged, match="lacks its database"):
-        await claimed(path)
+        await claimed_in(path)
     assert stray.read_bytes() == b"left behind"
     assert not path.exists()
 
 
 @pytest.mark.anyio
 async def test_a_file_replaced_while_open_takes_no_new_owner(path: Path) -> None:
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     path.unlink()
     with pytest.raises(StoreDamaged, match="removed or replaced"):
-        await claimed(path, "mail")
+        await claimed_in(path, "mail")
     await claim.release()
 
 
@@ -292,7 +289,7 @@ async def test_what_is_written_to_a_file_without_a_name_is_not_acknowledged(
     path: Path, how: str, ending: str, durable: bool
 ) -> None:
     """A cleaner of temporary files, or `rm agent.db*`: the next process would find nothing of it."""
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     await claim.write(1, [sent(1)], durable=durable)
     victim = path.with_name(path.name + ending)
     os.rename(victim, path.with_name("away"))
@@ -416,6 +413,6 @@ async def test_what_is_no_store_is_told_as_such_and_nothing_is_made_beside_it(pa
     path.write_bytes(b"root:x:0:0:root:/root:/bin/bash\n" * 40)
     path.chmod(mode)
     with pytest.raises(StoreDamaged, match="not a database"):
-        await claimed(path)
+        await claimed_in(path)
     assert [found.name for found in path.parent.iterdir()] == [path.name]
     assert stat.S_IMODE(path.stat().st_mode) == mode

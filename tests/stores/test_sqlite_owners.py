@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mcp_client_guard._errors import StoreInUse
-from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
-from tests.stores.conftest import Other
+from mcp_client_guard.stores.sqlite import SQLiteStore
+from tests.stores.conftest import Other, claimed_in
 from tests.stores.records import sent
 
 Start = Callable[..., Other]
@@ -21,10 +21,6 @@ Start = Callable[..., Other]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "agent.db"
-
-
-async def claimed(path: Path, key: str = "orders") -> SQLiteClaim:
-    return await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
 
 
 async def wire_ids(path: Path) -> list[int]:
@@ -51,19 +47,19 @@ RUN = "anyio.run(main)\n"
 
 @pytest.mark.anyio
 async def test_two_stores_of_one_process_exclude_each_other(path: Path) -> None:
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     with pytest.raises(StoreInUse, match="owns key 'orders'"):
-        await claimed(path)
+        await claimed_in(path)
     with pytest.raises(StoreInUse):
-        await claimed(path.parent / "." / path.name)
+        await claimed_in(path.parent / "." / path.name)
     await claim.release()
 
 
 @pytest.mark.anyio
 async def test_two_stores_of_one_process_write_through_one_connection(path: Path) -> None:
     """The WAL-reset bug needs two connections, not two processes."""
-    orders = await claimed(path, "orders")
-    mail = await claimed(path, "mail")
+    orders = await claimed_in(path, "orders")
+    mail = await claimed_in(path, "mail")
     threads = [thread for thread in threading.enumerate() if str(path) in thread.name]
     assert len(threads) == 1
     await orders.release()
@@ -121,7 +117,7 @@ async def main():
     kept = await wire_ids(path)
     assert kept[: len(acknowledged)] == acknowledged
     assert len(kept) <= len(acknowledged) + 1
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     assert claim.epoch == 2
     assert await wire_ids(path) == kept
     await claim.release()
@@ -182,11 +178,11 @@ async def test_reading_in_this_process_does_not_drop_the_locks_of_its_writer(
     path: Path, other_process: Start
 ) -> None:
     """POSIX locks end when any descriptor of the file is closed; another program would get the file."""
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     await claim.write(1, [sent(1)])
     await wire_ids(path)
     with pytest.raises(StoreInUse):
-        await claimed(path)
+        await claimed_in(path)
     taking = """
 try:
     sqlite3.connect(path, timeout=0).execute("PRAGMA journal_mode = DELETE")

@@ -12,8 +12,9 @@ import pytest
 from mcp_client_guard._errors import StoreDamaged, StoreError
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.stores import _sqlite_schema as schema
-from mcp_client_guard.stores.sqlite import SQLiteClaim, SQLiteStore
+from mcp_client_guard.stores.sqlite import SQLiteStore
 from tests.stores import version_1
+from tests.stores.conftest import claimed_in
 from tests.stores.records import SECRET, moved, opened, replied, sent, settled, task, trail
 
 
@@ -29,10 +30,6 @@ def first(path: Path) -> Path:
     return path
 
 
-async def claimed(path: Path, key: str = "orders") -> SQLiteClaim:
-    return await SQLiteStore(path).claim(key, origin="https://example.com", principal=None)
-
-
 def layout(path: Path) -> dict[str, list[object]]:
     with closing(sqlite3.connect(path)) as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -46,7 +43,7 @@ def version(path: Path) -> int:
 
 @pytest.mark.anyio
 async def test_a_file_of_version_1_is_brought_up_to_date_with_all_that_it_held(first: Path) -> None:
-    await (await claimed(first)).release()
+    await (await claimed_in(first)).release()
     assert version(first) == schema.VERSION
     unknown, known = await SQLiteStore(first).calls()
     assert (unknown.call_key, unknown.sent_at, unknown.outcome) == ("key-1", 4e9 + 5, None)
@@ -62,11 +59,11 @@ async def test_a_file_of_version_1_is_brought_up_to_date_with_all_that_it_held(f
 async def test_a_file_brought_up_to_date_is_like_a_new_one_and_does_all_that_it_does(
     first: Path, tmp_path: Path
 ) -> None:
-    claim = await claimed(first)
+    claim = await claimed_in(first)
     assert await claim.new_slot() == 4
     await claim.write(4, [opened(), moved(1), sent(1), task(1), settled(1, answer={"result": 1}), replied(1)])
     await claim.release()
-    await (await claimed(tmp_path / "new.db")).release()
+    await (await claimed_in(tmp_path / "new.db")).release()
     assert layout(first) == layout(tmp_path / "new.db")
     assert [call.answer for call in await SQLiteStore(first).calls()] == [None, None, {"result": 1}]
 
@@ -74,7 +71,7 @@ async def test_a_file_brought_up_to_date_is_like_a_new_one_and_does_all_that_it_
 @pytest.mark.anyio
 async def test_an_answer_of_which_only_the_id_was_written_is_read(path: Path) -> None:
     """Earlier packages wrote no more, in a file of the same version."""
-    claim = await claimed(path)
+    claim = await claimed_in(path)
     await claim.write(1, [opened(), replied(1), replied("a")])
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("UPDATE answer SET request = json_extract(request, '$[0]') WHERE request LIKE '[1,%'")
@@ -90,9 +87,9 @@ async def test_a_step_that_fails_leaves_the_file_as_it_was(first: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setitem(schema.STEPS, 1, (*schema.STEPS[1], "DROP TABLE missing"))
         with pytest.raises(StoreError, match="no such table: missing"):
-            await claimed(first)
+            await claimed_in(first)
     assert (layout(first), version(first)) == (before, 1)
-    await (await claimed(first)).release()
+    await (await claimed_in(first)).release()
     assert version(first) == schema.VERSION
 
 
@@ -110,7 +107,7 @@ async def test_reading_does_not_bring_a_file_up_to_date(first: Path) -> None:
 @pytest.mark.anyio
 async def test_a_version_that_stands_in_the_log_alone_is_known(first: Path, tmp_path: Path) -> None:
     """Who brought the file up to date may have died before its log went into the file."""
-    claim = await claimed(first)
+    claim = await claimed_in(first)
     died = tmp_path / "died"
     died.mkdir()
     for suffix in ("", "-wal"):
@@ -120,7 +117,7 @@ async def test_a_version_that_stands_in_the_log_alone_is_known(first: Path, tmp_
     left = died / "agent.db"
     assert int.from_bytes(left.read_bytes()[60:64], "big") == 1
     assert len(await SQLiteStore(left).calls()) == 2
-    await (await claimed(left)).release()
+    await (await claimed_in(left)).release()
     assert (layout(left), version(left)) == (layout(first), schema.VERSION)
 
 
@@ -130,7 +127,7 @@ async def test_a_newer_version_that_stands_in_the_log_alone_is_refused(first: Pa
         newer.execute("PRAGMA user_version = 6")
         assert int.from_bytes(first.read_bytes()[60:64], "big") == 1
         with pytest.raises(StoreDamaged, match="has version 6, and this package knows 5"):
-            await claimed(first)
+            await claimed_in(first)
         with pytest.raises(StoreDamaged, match="has version 6, and this package knows 5"):
             await SQLiteStore(first).calls()
     assert "answer" not in layout(first)
@@ -143,7 +140,7 @@ async def test_a_version_that_never_was_is_refused(first: Path, number: int) -> 
         db.execute(f"PRAGMA user_version = {number}")
     before = first.read_bytes()
     with pytest.raises(StoreDamaged, match=f"has version {number}, "):
-        await claimed(first)
+        await claimed_in(first)
     assert first.read_bytes() == before
 
 
@@ -155,7 +152,7 @@ async def test_two_that_bring_a_file_up_to_date_at_once_do_it_once(first: Path) 
         late = _Late(db)
         schema.bring_up_to_date(late)  # type: ignore[arg-type]
     assert late.looks == 0
-    await (await claimed(first)).release()
+    await (await claimed_in(first)).release()
 
 
 class _Late:

@@ -18,7 +18,7 @@ import pytest
 from attrs import frozen
 from mcp import ClientSession
 
-from mcp_client_guard import CallInDoubt, Guard, GuardPolicy, Resumed
+from mcp_client_guard import CallInDoubt, CallSettled, Guard, GuardPolicy, Outcome, Resumed
 from mcp_client_guard._guard import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.model import JSON
@@ -156,6 +156,11 @@ class Answer:
     doubt: CallInDoubt | None = None
 
 
+def in_doubt(got: Answer) -> bool:
+    """An answer that a model can act on, in the form that frameworks do not repeat."""
+    return got.is_error and got.doubt is not None and "may or may not have run" in got.text
+
+
 class Host:
     """What both kinds of host have."""
 
@@ -204,6 +209,11 @@ class Host:
     @property
     def grades(self) -> list[str]:
         return [event.evidence.grade.value for event in self.of(Resumed)]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Of its tool calls."""
+        return [event.outcome for event in self.of(CallSettled) if event.method == "tools/call"]
 
     async def call(self, tool: str = "charge", **arguments: Any) -> Answer:
         raise NotImplementedError

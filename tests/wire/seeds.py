@@ -12,7 +12,7 @@ from mcp import ClientSession, types
 from mcp_client_guard import Discontinuity, GuardPolicy
 from mcp_client_guard.testing import EventLogServer, Lie, Reply, Request, Session, SessionStore
 
-from .hosts import LIMIT, Answer, SdkHost, resumed_after, sdk_host, the_one_in, unguarded_host
+from .hosts import LIMIT, Answer, SdkHost, in_doubt, resumed_after, sdk_host, the_one_in, unguarded_host
 
 QUICK = GuardPolicy(witness_timeout=0.05)
 FOREIGN = "refunded 900 cents"
@@ -40,10 +40,6 @@ class Through:
 def lying(lie: Lie, retained: int = 1000) -> EventLogServer:
     store = None if lie is Lie.SHARED_ALLOCATOR else SessionStore(retained=retained)
     return EventLogServer(lie=lie, store=store)
-
-
-def in_doubt(got: Answer) -> bool:
-    return got.is_error and got.doubt is not None and "may or may not have run" in got.text
 
 
 def resumes(server: EventLogServer) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_client_guard import CallSettled, Outcome, RepeatRefused, SessionLost
+from mcp_client_guard import Outcome, RepeatRefused, SessionLost
 from mcp_client_guard.core.answers import CODE_HTTP_STATUS, CODE_NOT_EXECUTED
 from mcp_client_guard.testing import (
     FakeServer,
@@ -42,10 +42,6 @@ from .hosts import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-def outcomes(host: Any) -> list[Outcome]:
-    return [e.outcome for e in host.of(CallSettled) if e.method == "tools/call"]
 
 
 async def by_json(call: Request, reply: Reply) -> None:
@@ -128,7 +124,7 @@ async def test_an_answer_is_an_answer_however_it_comes(playing: Playing) -> None
         for mcp.first in GOOD:
             assert await host.call() == Answer("done"), mcp.first
         assert resumed_after(server) == []
-        assert outcomes(host) == [Outcome.COMPLETED] * len(GOOD)
+        assert host.outcomes == [Outcome.COMPLETED] * len(GOOD)
     assert mcp.executed == ["charge"] * len(GOOD)
 
 
@@ -209,7 +205,7 @@ async def test_a_wrong_reply_is_doubt_at_once_and_the_next_call_is_fine(playing:
             assert again.doubt is not None, "the very same call is not sent"
             assert again.doubt.call_key == got.doubt.call_key, name
             assert await host.call(after=name) == Answer("done"), name
-        assert outcomes(host) == [Outcome.IN_DOUBT, Outcome.COMPLETED] * len(WRONG)
+        assert host.outcomes == [Outcome.IN_DOUBT, Outcome.COMPLETED] * len(WRONG)
         assert len(host.of(RepeatRefused)) == len(WRONG)
     assert mcp.executed == ["charge"] * 2 * len(WRONG)
 
@@ -255,7 +251,7 @@ async def test_a_late_answer_to_a_call_in_doubt_reaches_no_other_call(playing: P
 
         mcp.first = with_the_late_one
         assert await host.call(n=2) == Answer("own")
-        assert outcomes(host) == [Outcome.IN_DOUBT, Outcome.RECOVERED, Outcome.COMPLETED]
+        assert host.outcomes == [Outcome.IN_DOUBT, Outcome.RECOVERED, Outcome.COMPLETED]
         mcp.first = by_json
         assert await host.call(n=1) == Answer("late"), "the first repeat gets what its caller never heard"
         assert await host.call(n=1) == Answer("done"), "and the next is a call of its own"
@@ -281,7 +277,7 @@ async def test_a_refusal_is_the_servers_word_that_nothing_ran(playing: Playing) 
             got = await host.call()
             assert (got.code, got.data["outcome"], got.data["by"]) == (CODE_NOT_EXECUTED, "not_executed", "server")
             assert got.data["http_status"] == status
-        assert outcomes(host) == [Outcome.NOT_EXECUTED] * len(cases)
+        assert host.outcomes == [Outcome.NOT_EXECUTED] * len(cases)
         mcp.first = by_json
         assert await host.call() == Answer("done")
     assert len(mcp.executed) == len(cases) + 1, "nothing is sent again by itself"
@@ -391,7 +387,7 @@ async def test_404_under_a_session_costs_the_session_and_not_the_call(playing: P
     mcp = Streams(forget)
     async with playing(mcp) as (server, host):
         assert await host.call() == Answer("done")
-        assert outcomes(host) == [Outcome.NOT_EXECUTED, Outcome.COMPLETED]
+        assert host.outcomes == [Outcome.NOT_EXECUTED, Outcome.COMPLETED]
         assert len(host.of(SessionLost)) == 1
         refused, again = server.sent("POST", "tools/call")
         assert (refused.session_id, again.session_id) == ("session-A", "session-B")
@@ -418,7 +414,7 @@ async def test_404_in_each_new_session_is_the_answer_at_last(playing: Playing, b
         assert got.data["http_status"] == 404
         assert got.code not in (-32000, -32001, -32600, 32600, 408)
         assert "session terminated" not in got.text.lower()
-        assert outcomes(host) == [Outcome.NOT_EXECUTED] * 3
+        assert host.outcomes == [Outcome.NOT_EXECUTED] * 3
         assert len(server.sent("POST", "tools/call")) == 3
         mcp.first = by_json
         assert await host.call() == Answer("done"), "it is known not to have run"
@@ -559,7 +555,7 @@ async def test_a_port_that_stays_closed_is_not_executed_by_our_own_word(playing:
         server.drop_all()
         got = await host.call()
         assert (got.code, got.data["by"]) == (CODE_NOT_EXECUTED, "wire")
-        assert outcomes(host) == [Outcome.NOT_EXECUTED]
+        assert host.outcomes == [Outcome.NOT_EXECUTED]
         server.listen_again()
         assert await host.call() == Answer("done")
     assert mcp.executed == ["charge"]

@@ -14,7 +14,6 @@ import pytest
 from attrs import frozen
 
 from mcp_client_guard import (
-    CallSettled,
     Outcome,
     RefreshSuggested,
     Reinitialized,
@@ -106,10 +105,6 @@ async def know_tools(host: PlainHost | SdkHost) -> None:
 
 def initializes(server: FakeServer) -> int:
     return len(server.sent("POST", "initialize"))
-
-
-def outcomes(host: PlainHost | SdkHost) -> list[Outcome]:
-    return [e.outcome for e in host.of(CallSettled) if e.method == "tools/call"]
 
 
 # --- what servers say of dead sessions ------------------------------------------------------------
@@ -213,7 +208,7 @@ async def test_a_dead_session_is_replaced_and_the_host_sees_none_of_it(playing: 
             assert await host.call("charge", n=-n) == Answer(f"charge {-n}"), name
             assert initializes(server) == len(mcp.opened) == 1 + n, name
             assert len(host.of(SessionLost)) == len(host.of(Reinitialized)) == n, name
-            assert outcomes(host)[-3:] == [Outcome.NOT_EXECUTED, Outcome.COMPLETED, Outcome.COMPLETED], name
+            assert host.outcomes[-3:] == [Outcome.NOT_EXECUTED, Outcome.COMPLETED, Outcome.COMPLETED], name
     assert set(mcp.ran.values()) == {1}
     assert len(mcp.ran) == 1 + 2 * len(DID_NOT_RUN)
 
@@ -637,7 +632,7 @@ async def test_a_call_that_ran_and_was_lost_is_never_said_not_to_have_run(playin
         await know_tools(host)
         got = await host.call("look", n=1)
         assert got.doubt is not None
-        assert outcomes(host)[-1] is Outcome.IN_DOUBT
+        assert host.outcomes[-1] is Outcome.IN_DOUBT
     assert mcp.ran == {"look 1": 1}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_client_guard import CallSettled, Discontinuity, Outcome
+from mcp_client_guard import Discontinuity, Outcome
 from mcp_client_guard.core import closing
 from mcp_client_guard.testing import (
     Handler,
@@ -49,10 +49,6 @@ QUICK = {"witness_timeout": 0.05}
 TWO_SEEN: tuple[Part, ...] = (prime("p0", 1), progress(1, "e1"), progress(2, "e2"))
 
 
-def outcomes(host: Any) -> list[Outcome]:
-    return [e.outcome for e in host.of(CallSettled) if e.method == "tools/call"]
-
-
 # --- primed, polled, cut again ----------------------------------------------------------------------
 
 
@@ -75,7 +71,7 @@ async def test_polling_five_times_is_resuming_five_times(playing: Playing, end: 
         assert await host.call() == Answer("done")
         assert len(resumed_after(server)) == 5
         assert set(resumed_after(server)) <= {"p1", "p2", "p3", "p4", "p5"}
-        assert outcomes(host) == [Outcome.COMPLETED]
+        assert host.outcomes == [Outcome.COMPLETED]
 
 
 async def test_a_second_drop_before_any_new_id_carries_the_same_cursor(playing: Playing) -> None:
@@ -244,7 +240,7 @@ async def test_a_stream_without_a_cursor_is_doubt_at_once_and_never_opened_again
             assert (await host.call(what=what)).doubt is not None, what
         assert resumed_after(server) == []
         assert len(server.sent("GET")) == 1, "the standalone stream"
-        assert outcomes(host) == [Outcome.IN_DOUBT] * len(UNPRIMED)
+        assert host.outcomes == [Outcome.IN_DOUBT] * len(UNPRIMED)
     assert mcp.executed == ["charge"] * len(UNPRIMED)
 
 
@@ -372,7 +368,7 @@ async def test_a_refused_overlap_is_asked_once_more_with_the_exact_cursor(
         assert resumed_after(server) == ["e1", "e2"]
         assert host.grades == ["unverified"]
         assert not host.of(Discontinuity)
-        assert outcomes(host) == [Outcome.COMPLETED]
+        assert host.outcomes == [Outcome.COMPLETED]
     assert mcp.executed == ["charge"]
 
 
@@ -513,7 +509,7 @@ async def test_what_fell_between_replay_and_live_tail_is_fetched_before_the_answ
         await host.saw(1, 2, 3, 4)
         assert resumed_after(server) == ["e1", "e1"]
         assert not host.of(Discontinuity)
-        assert outcomes(host) == [Outcome.COMPLETED]
+        assert host.outcomes == [Outcome.COMPLETED]
 
 
 async def test_what_fell_out_before_something_that_was_delivered_is_reported(playing: Playing) -> None:
@@ -538,7 +534,7 @@ async def test_an_answer_that_is_held_is_given_whatever_becomes_of_the_last_look
     mcp = Streams(events(*TWO_SEEN, end=How.RST), replay, for_ever(FRUITLESS[look]))
     async with plainly(mcp, policy=QUICK) as (server, host):
         assert await host.call() == Answer("done")
-        assert outcomes(host) == [Outcome.COMPLETED]
+        assert host.outcomes == [Outcome.COMPLETED]
         mcp.first = events(answer("next"))
         assert await host.call() == Answer("next")
         assert len(resumed_after(server)) < 8

@@ -18,6 +18,7 @@ from .hosts import (
     answer,
     events,
     for_ever,
+    in_doubt,
     note,
     plainly,
     prime,
@@ -30,11 +31,6 @@ from .hosts import (
 pytestmark = pytest.mark.anyio
 
 QUICK = {"witness_timeout": 0.05}
-
-
-def in_doubt(got: Answer) -> bool:
-    """An answer that a model can act on, in the form that frameworks do not repeat."""
-    return got.is_error and got.doubt is not None and "may or may not have run" in got.text
 
 
 async def test_an_honest_resume_is_proven_and_nothing_is_lost_or_repeated(playing: Playing) -> None:
