@@ -28,8 +28,8 @@ SECTIONS = {
 }
 """Besides these, what `core/report.py` defines is an event, and what `_errors.py` defines an exception."""
 
-ONLY = {"Connection": ("session_id",)}
-"""Classes that nobody makes but the package, and what of them is for users."""
+ONLY: dict[str, tuple[str, ...]] = {"Connection": ("session_id",), "GuardPolicy": ()}
+"""Classes of which not every method is for users: those that are."""
 
 BY_MODULE = {"core.report": "Events", "_errors": "Exceptions"}
 SECONDS = ("_seconds", "_seconds_by_tool")

@@ -169,7 +169,7 @@ class Connection:
         """Go on where a dead process has left off, under its slot."""
         self._heritage = heritage
 
-    def reconnect(self) -> None:
+    def _reconnect(self) -> None:
         """Open anew whatever that can do no harm to."""
         if self._shell is not None and not self._left:
             self._shell.feed(ReconnectRequested(anyio.current_time()))

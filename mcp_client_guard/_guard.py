@@ -18,6 +18,7 @@ from ._events import Callback, EventCallback, Listener, level_of
 from ._messages import sdk_codec
 from ._ownership import Ownership
 from ._reconcile import ReconcileHook
+from .core.model import Generation
 from .core.policy import GuardPolicy
 from .core.report import Event
 from .core.state import SessionState
@@ -84,7 +85,7 @@ class Guard:
         headers: Mapping[str, str] | None = None,
         http_client: http.HttpClient | None = None,
         policy: GuardPolicy | None = None,
-        generation: Literal["auto", "sessions", "host", "legacy-sse"] = "auto",
+        generation: Literal["auto", "sessions", "host", "legacy-sse", Generation.LEGACY_SSE] = "auto",
         reconcile: ReconcileHook | None = None,
         on_event: EventCallback | None = None,
         websocket: bool | str = False,
@@ -104,6 +105,8 @@ class Guard:
             websocket=websocket,
             terminate_on_close=terminate_on_close,
         )
+        if generation is Generation.LEGACY_SSE:
+            generation = "legacy-sse"
         refuse_unfit(whole, generation, headers, http_client)
         self.url = whole
         self.key = http.key_of(whole) if key is None else key
@@ -202,7 +205,7 @@ class Guard:
             GuardError: called on another event loop than that of the connections.
         """
         for connection in self._ownership.here("reconnect()"):
-            connection.reconnect()
+            connection._reconnect()
         await anyio.lowlevel.checkpoint()  # a handler of events that calls it gives the others their turn
 
     def consent(self, call_key: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .doubt import IN_DOUBT_KEY, CallInDoubt, subject_of
+from .doubt import IN_DOUBT_KEY, CallInDoubt, CallNotExecuted
 from .inputs import BodyReceived
 from .ledger import Call
 from .messages import messages_of, result_of
@@ -93,7 +93,7 @@ def not_executed_answer(
     code: int = CODE_NOT_EXECUTED,
 ) -> JSON:
     data = {"outcome": "not_executed", "by": by, "reason": reason, "http_status": status}
-    text = f"The {subject_of(method, tool)} was not executed: {reason}"
+    text = str(CallNotExecuted(by, reason, status, method, tool))
     return error_answer(host_id, code, text, {**data, "method": method, "tool": tool})
 
 

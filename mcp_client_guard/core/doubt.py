@@ -111,7 +111,8 @@ class CallInDoubt:
 
     def __str__(self) -> str:
         sentence = _OF_HARMLESS if self.method in HARMLESS_METHODS else _SENTENCE
-        return sentence.format(what=subject_of(self.method, self.tool), reason=self.reason, call_key=self.call_key)
+        what = _subject_of(self.method, self.tool)
+        return sentence.format(what=what, reason=self.reason, call_key=self.call_key)
 
 
 @frozen
@@ -149,6 +150,9 @@ class CallNotExecuted:
             text_of(data.get("method")),
             tool if isinstance(tool, str) else None,
         )
+
+    def __str__(self) -> str:
+        return f"The {_subject_of(self.method, self.tool)} was not executed: {self.reason}"
 
 
 def _below(error: BaseException, *, contexts: bool) -> Iterator[BaseException]:
@@ -195,6 +199,6 @@ def _text_of(block: Any) -> Any:
     return block.get("text") if isinstance(block, dict) else _part(block, "text")
 
 
-def subject_of(method: str, tool: str | None) -> str:
+def _subject_of(method: str, tool: str | None) -> str:
     """What a sentence calls this request."""
     return f"tool call {tool!r}" if tool else f"request {method!r}"

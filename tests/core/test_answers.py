@@ -334,6 +334,7 @@ def test_a_request_that_did_not_run_is_found_in_an_exception_with_its_cause(stat
     below = RuntimeError("wrapped")
     below.__cause__ = Raised(not_executed_answer("h1", "tools/call", "charge", known.by, "its cause", status))
     assert CallNotExecuted.find(below) == known
+    assert str(known) == "The tool call 'charge' was not executed: its cause"
     assert (
         CallNotExecuted.find(Raised(session_lost_answer("h1", "tools/call", "charge", "its cause", status)))
         == known

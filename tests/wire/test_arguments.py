@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from mcp_client_guard import Guard
+from mcp_client_guard import Generation, Guard
 
 
 def _answers(call: Any, server: Any) -> Any: ...
@@ -86,3 +86,9 @@ def test_a_hook_that_can_only_fail_is_refused_before_it_is_needed(hook: Any) -> 
 )
 def test_a_hook_that_may_do_is_taken(hook: Any) -> None:
     Guard("http://x/mcp", reconcile=hook)
+
+
+def test_the_generation_may_be_given_as_the_events_tell_it() -> None:
+    assert Guard("https://example.com/mcp", generation=Generation.LEGACY_SSE).generation == "legacy-sse"
+    with pytest.raises(ValueError, match="generation must be 'auto', 'sessions', 'host' or 'legacy-sse'"):
+        Guard("https://example.com/mcp", generation=Generation.WEBSOCKET)  # type: ignore[arg-type]
