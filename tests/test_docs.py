@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import anyio.to_thread
 import pytest
-from attrs import frozen
+from attrs import fields, frozen
 
 from mcp_client_guard.cli._main import _parser
 from mcp_client_guard.testing import FakeServer, Handler, How, Lie, Reply, Request, ScriptedMcp, script
@@ -242,6 +242,13 @@ def test_the_events_marked_public_are_the_public_ones() -> None:
     for name, star in re.findall(r"^\| `(\w+)`(\*?) \|", text, re.MULTILINE):
         if hasattr(report, name):
             assert bool(star) == (name in mcp_client_guard.__all__), name
+
+
+def test_a_cause_has_one_name_in_all_events() -> None:
+    from mcp_client_guard.core import report
+
+    names = {field.name for kind in (*get_args(report.Event), report.Evidence) for field in fields(kind)}
+    assert not names & {"why", "what", "cause"}
 
 
 def test_every_module_of_the_map_exists() -> None:

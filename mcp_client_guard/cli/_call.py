@@ -130,7 +130,7 @@ class Progress:
 
     def see(self, event: Event) -> None:
         if isinstance(event, Unreachable):
-            self.unsent = f"nothing could be sent: {event.why}"
+            self.unsent = f"nothing could be sent: {event.reason}"
         _show_event(event)
 
 

@@ -89,7 +89,7 @@ class Finding:
         """The guard's judgement on the last resume; without one, why the call has its outcome."""
         resumes = [event.evidence for event in self.account.events if isinstance(event, Resumed)]
         if resumes:
-            return f"{resumes[-1].grade.name}: {resumes[-1].why}"
+            return f"{resumes[-1].grade.name}: {resumes[-1].reason}"
         settled = [e for e in self.account.events if isinstance(e, CallSettled) and e.tool is not None]
         doubts = [event.reason for event in settled if event.outcome is Outcome.IN_DOUBT]
         return f"no resume: {doubts[-1]}" if doubts else "no resume"

@@ -110,10 +110,10 @@ class Evidence:
     """A judgement on a stream after a resume, and why."""
 
     grade: Grade
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.grade.name}({self.why})"
+        return f"{self.grade.name}({self.reason})"
 
 
 class Outcome(Enum):

@@ -44,7 +44,7 @@ class Disconnected:
     """A stream was cut before it was finished."""
 
     stream: str
-    why: str
+    reason: str
     undrained: int
     """Messages of this stream that were received but not yet taken by the host."""
     resumable: bool
@@ -63,7 +63,7 @@ class Unreachable:
     fail so often says so for all of them, until the server is heard again."""
 
     stream: str
-    why: str
+    reason: str
     attempt: int
     """How many have failed in a row; the first one is logged as a warning."""
 
@@ -103,7 +103,7 @@ class OrphanDropped:
     Not delivered."""
 
     stream: str
-    what: str
+    reason: str
 
 
 @frozen
@@ -111,7 +111,7 @@ class UnreadableDropped:
     """An event that is not a JSON-RPC message, or is not named `message`, as MCP's are. Not delivered."""
 
     stream: str
-    why: str
+    reason: str
 
 
 @frozen
@@ -169,7 +169,7 @@ class StandaloneUnavailable:
     """The server offers no standalone stream (any more), or the client cannot ask for it: a login has failed.
     Requests are not touched by it."""
 
-    why: str
+    reason: str
 
 
 @frozen
@@ -218,7 +218,7 @@ class SessionLost:
 class SessionUnavailable:
     """No session could be opened in place of the lost one, or none that lasted. The next request tries again."""
 
-    why: str
+    reason: str
     wait: float | None
     """Seconds, or a little more, until the guard tries again by itself if no request does: the host may listen.
     None: it does not, since that would be of no use, or ask a person to log in."""
@@ -238,7 +238,7 @@ class Upgraded:
 class UpgradeRefused:
     """The session stays on its event streams, or is back on them: nothing is lost by that."""
 
-    why: str
+    reason: str
     final: bool
     """It is not tried again in this session."""
 
@@ -249,7 +249,7 @@ class NotificationLost:
 
     method: str
     """Of the notification; `response` for an answer to the server."""
-    why: str
+    reason: str
 
 
 @frozen
@@ -257,7 +257,7 @@ class StoreFailed:
     """The ledger could not be written, or a write has not come back for 5 s. Requests with possible side effects
     are refused, or wait, while it lasts."""
 
-    why: str
+    reason: str
 
 
 Event = (

@@ -110,12 +110,12 @@ class Trials(Placing):
         """End a trial."""
         evidence = judged.evidence
         if evidence.grade is Grade.BROKEN:
-            self._break(stream, evidence.why, event, trial)
+            self._break(stream, evidence.reason, event, trial)
             return
         self._go_on(stream, evidence)
         if evidence == WITNESS_MISSING:
             # The witness is the event that a server with our log cannot but send (S4).
-            self._report_loss(stream, evidence.why, event)
+            self._report_loss(stream, evidence.reason, event)
         if evidence is PROVEN:
             self._proven(stream)
         elif stream.kind is StreamKind.STANDALONE and not stream.connection.on_socket:

@@ -34,7 +34,7 @@ def no_login(peer: Peer, **rest: Any) -> list[Action]:
 
 
 def why(actions: list[Action]) -> list[str]:
-    return [told.why for told in reports(actions, StandaloneUnavailable)]
+    return [told.reason for told in reports(actions, StandaloneUnavailable)]
 
 
 # The stream of a call.

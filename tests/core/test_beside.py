@@ -51,7 +51,7 @@ def test_what_a_proxy_may_say_of_a_call_that_runs_is_not_its_end(driver: Legacy,
     """Its time was up (504): the server holds the POST until the tool has ended, and then answers all the same."""
     call = driver.call()
     actions = draws(call, status)
-    assert [told.why for told in reports(actions, Disconnected)] == [f"HTTP {status}"]
+    assert [told.reason for told in reports(actions, Disconnected)] == [f"HTTP {status}"]
     assert not delivered(actions)
     actions = driver.carries(call.result())
     assert [answer["id"] for answer in delivered(actions)] == [call.host_id]

@@ -494,7 +494,7 @@ def test_404_under_a_session_is_a_lost_session(driver: Driver, body: Any) -> Non
     later = driver.call("find")
     assert not of(later.actions, Post)
     (lost,) = reports(driver.notify("notifications/roots/list_changed"), NotificationLost)
-    assert lost.why == "the session is lost"
+    assert lost.reason == "the session is lost"
     actions = driver.reinitialized()
     assert [p.message["params"]["name"] for p in of(actions, Post)[1:]] == ["look", "find"]
 
@@ -859,7 +859,7 @@ def test_what_fails_otherwise_is_told_by_the_next_attempt(driver: Driver) -> Non
     for call in (driver.call(n=1), driver.call(n=2)):
         call.not_written()
     (told,) = reports(call.cut("TLS", written=False), Unreachable)
-    assert (told.why, told.attempt) == ("TLS", 2)
+    assert (told.reason, told.attempt) == ("TLS", 2)
 
 
 @pytest.mark.parametrize("heard", ["answered", "refused"])
@@ -900,7 +900,7 @@ def test_what_cannot_be_sent_at_all_is_not_tried_again(driver: Driver) -> None:
     peer = driver.peer(of(driver.notify("notifications/x"), Post)[0].stream)
     actions = peer.cut("no login", written=False, lasts=True)
     assert not of(actions, Post)
-    assert [lost.why for lost in reports(actions, NotificationLost)] == ["no login"]
+    assert [lost.reason for lost in reports(actions, NotificationLost)] == ["no login"]
 
 
 def test_a_refused_call_whose_login_fails_is_the_servers_word_and_no_ping_tries_to_log_in_again(

@@ -477,7 +477,7 @@ def test_an_answer_that_is_too_large_costs_its_own_call_alone(driver: Legacy) ->
     actions = driver.carrier.too_large(large.stream, is_whole=False)
     assert delivered(actions)[0]["id"] == large.host_id
     assert in_doubt(actions)
-    assert "larger than max_event_size" in reports(actions, UnreadableDropped)[0].why
+    assert "larger than max_event_size" in reports(actions, UnreadableDropped)[0].reason
     assert not reports(actions, SessionLost)
     assert delivered(driver.carries(other.result()))[0]["id"] == other.host_id
 

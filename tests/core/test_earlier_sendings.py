@@ -225,7 +225,7 @@ def test_a_second_answer_is_reported_and_goes_to_nobody(driver: Driver, doubtful
     assert not delivered(actions)
     assert not outcomes(actions)
     (dropped,) = reports(actions, OrphanDropped)
-    assert dropped.what == "the answer to another sending of a call that was sent again"
+    assert dropped.reason == "the answer to another sending of a call that was sent again"
 
 
 def test_the_answer_to_any_of_three_sendings_is_the_answer(driver: Driver) -> None:

@@ -64,7 +64,7 @@ def test_what_waits_goes_to_no_other_session() -> None:
     driver.call("a").refuse(404)
     actions = note.cut() + note.free()
     assert not told(actions)
-    assert [lost.why for lost in reports(actions, NotificationLost)] == ["cut", "its session is gone"]
+    assert [lost.reason for lost in reports(actions, NotificationLost)] == ["cut", "its session is gone"]
 
 
 def test_without_sessions_there_is_none_that_it_could_have_lost() -> None:
@@ -132,7 +132,7 @@ def test_the_next_session_has_a_turn_of_its_own(driver: Driver) -> None:
     burst(driver, 2)
     driver.call("a").refuse(404)
     driver.reinitialized()
-    assert [lost.why for lost in reports(driver.log, NotificationLost)] == ["its session is gone"]
+    assert [lost.reason for lost in reports(driver.log, NotificationLost)] == ["its session is gone"]
     assert told(tell(driver, 7).actions) == [7]
 
 

@@ -120,7 +120,7 @@ def test_what_is_not_just_what_was_delivered_is_not_its_end(primed: Peer, how: s
     primed.accept()
     answer = primed.result() if how == "another ID" else primed.result({"content": []})
     actions = primed.event("x" if how == "another ID" else "b1", answer)
-    assert [r.evidence.why for r in reports(actions, Resumed)] == ["no witness"]
+    assert [r.evidence.reason for r in reports(actions, Resumed)] == ["no witness"]
     assert not delivered(actions)
 
 

@@ -30,7 +30,7 @@ def test_a_stream_that_can_be_resumed_is_and_proves_itself(driver: Driver) -> No
     actions = reconnect(driver)
     assert before in [hangup.connection for hangup in of(actions, Hangup)]
     assert gets(actions) == [(call.stream, "p")]
-    assert [each.why for each in reports(actions, Disconnected)] == ["reconnect() was called"]
+    assert [each.reason for each in reports(actions, Disconnected)] == ["reconnect() was called"]
     call.accept()
     assert evidence(call.event("e1", call.progress(1)))[0].grade is Grade.PROVEN
     assert len(delivered(call.event("e2", call.result()))) == 1

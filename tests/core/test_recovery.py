@@ -706,7 +706,7 @@ def test_sessions_lost_before_they_are_live_end_in_an_error_however_slow_they_ar
 def test_a_notification_in_between_is_reported_as_lost(driver: Driver) -> None:
     driver.call().refuse(404)
     (lost,) = reports(driver.notify("notifications/x"), NotificationLost)
-    assert lost.why == "the session is lost"
+    assert lost.reason == "the session is lost"
 
 
 def test_closing_in_between_ends_no_session_and_settles_all(driver: Driver) -> None:

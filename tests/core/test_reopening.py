@@ -113,7 +113,7 @@ def test_it_is_tried_once_each_time_and_ever_more_slowly(driver: Driver) -> None
     assert waits == [10.0, 20.0, 40.0, 60.0, 60.0, 60.0]
     told = reports(driver.log, SessionUnavailable)
     assert [(t.wait, t.attempt) for t in told] == list(zip(waits, range(1, 7), strict=True))
-    assert "HTTP 404" in told[0].why
+    assert "HTTP 404" in told[0].reason
 
 
 def test_a_server_that_says_when_is_kept_to(driver: Driver) -> None:
@@ -183,7 +183,7 @@ def test_too_many_lost_sessions_are_told_and_the_next_one_comes_by_itself() -> N
     driver.sent("tools/call").refuse(404)
     assert state(driver) is SessionState.LOST
     (told,) = reports(driver.log, SessionUnavailable)  # and not once for each call that strands
-    assert told.why == "too many sessions were lost in a row"
+    assert told.reason == "too many sessions were lost in a row"
     assert not posted(driver.elapse(TimerKind.REOPEN)), "its minute is not over"
     driver.elapse(TimerKind.BUDGET)
     assert posted(driver.elapse(TimerKind.REOPEN), "initialize")

@@ -148,7 +148,7 @@ def test_of_one_that_was_open_it_is_told_and_it_is_asked_again(stream: Peer, how
         actions = stream.body(None) if how == "body" else stream.cut("ReadError")
         came = "no media type" if how == "body" else "a body that was cut (ReadError)"
         why = f"HTTP 200, {came}, and no event stream"
-    assert [(told.why, told.attempt) for told in reports(actions, Disconnected)] == [(why, 2)]
+    assert [(told.reason, told.attempt) for told in reports(actions, Disconnected)] == [(why, 2)]
     assert of(actions, Get)
     assert not reports(actions, StandaloneUnavailable)
 
@@ -453,10 +453,10 @@ def begun_anew(stream: Peer, call: Peer, how: str) -> None:
         assert stream.asked == "s1"
         stream.accept()
         stream.event("e2", call.progress(2))
-        assert evidence(stream.event("e3", call.progress(3)))[0].why == how
+        assert evidence(stream.event("e3", call.progress(3)))[0].reason == how
     elif how == "silence":
         stream.accept()
-        assert evidence(stream.driver.elapse(TimerKind.WITNESS, 0))[0].why == "no witness"
+        assert evidence(stream.driver.elapse(TimerKind.WITNESS, 0))[0].reason == "no witness"
     else:
         stream.accept()
         stream.event(None, None, resets_id=True)
@@ -513,7 +513,7 @@ def test_what_came_before_a_missing_witness_says_nothing_of_any_stream(driver: D
     for _ in range(2):
         stream.accept()
         driver.elapse(TimerKind.WITNESS, 0)
-    assert evidence(driver.log)[-1].why == "witness missing"
+    assert evidence(driver.log)[-1].reason == "witness missing"
     call = driver.call().stream_up()
     assert delivered(call.event("s1", note("one"))) == [note("one")]
 

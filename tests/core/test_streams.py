@@ -329,7 +329,7 @@ def test_where_the_server_goes_on_behind_it_nothing_proves_that_but_nothing_is_w
     call.event("p", call.progress(1))
     call.resumed()
     actions = call.event("q", call.progress(2))
-    assert [e.why for e in evidence(actions)] == ["no witness"]
+    assert [e.reason for e in evidence(actions)] == ["no witness"]
     assert delivered(actions)
 
 
@@ -1025,7 +1025,7 @@ def test_a_connection_idle_with_a_cursor_counts_as_cut(call: Peer) -> None:
     actions = call.idle()
     assert of(actions, Hangup)
     assert of(actions, Get)
-    assert reports(actions, Disconnected)[0].why == "no byte for max_idle"
+    assert reports(actions, Disconnected)[0].reason == "no byte for max_idle"
 
 
 def test_a_connection_idle_without_a_cursor_is_only_asked_about(driver: Driver) -> None:
@@ -1295,7 +1295,7 @@ def test_what_is_meant_as_the_answer_but_is_none_ends_the_call_in_doubt(call: Pe
         call.resumed()
         call.event("e2", call.progress(2))
     actions = call.event("e9", {"id": call.stream, "result": {}})
-    assert [r.why for r in reports(actions, UnreadableDropped)] == ["not a JSON-RPC message"]
+    assert [r.reason for r in reports(actions, UnreadableDropped)] == ["not a JSON-RPC message"]
     assert not in_doubt(actions)
     assert in_doubt(call.driver.elapse(TimerKind.ANSWER, call.stream))
     assert not call.is_open
@@ -1487,7 +1487,7 @@ def test_what_is_lost_with_an_event_too_large_is_reported(call: Peer) -> None:
 
 
 def attempts_told(actions: list[Action]) -> list[tuple[str, int]]:
-    return [(told.why, told.attempt) for told in reports(actions, Disconnected)]
+    return [(told.reason, told.attempt) for told in reports(actions, Disconnected)]
 
 
 def test_that_a_stream_cannot_be_opened_again_is_told_by_attempt(driver: Driver) -> None:

@@ -106,7 +106,7 @@ def test_once_the_ids_have_started_over_everything_is_held() -> None:
     trial.hold(event("1", note("1")))
     assert {weigh(trial, i, note(i)) for i in ("2", "7", "8", "9")} == {"HOLD"}
     assert weigh(trial, "p", None) == "SKIP"
-    assert trial.doubt.why == "the event IDs started over"
+    assert trial.doubt.reason == "the event IDs started over"
 
 
 def test_behind_what_is_held_after_silence_nothing_counts_on() -> None:

@@ -61,7 +61,7 @@ def proven(driver: Driver, emitted: int = 3) -> Peer:
 
 
 def refusals(actions: list[Action]) -> list[tuple[str, bool]]:
-    return [(r.why, r.final) for r in reports(actions, UpgradeRefused)]
+    return [(r.reason, r.final) for r in reports(actions, UpgradeRefused)]
 
 
 # When it is asked for.

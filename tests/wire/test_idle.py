@@ -237,7 +237,7 @@ async def test_a_half_open_resumable_stream_is_found_within_max_idle(playing: Pl
     async with playing(mcp, policy={"max_idle": IDLE}) as (server, host):
         assert await host.call() == Answer("done")
         assert resumed_after(server) == ["e1"]
-        assert "max_idle" in next(e for e in host.of(Disconnected) if e.stream != "standalone").why
+        assert "max_idle" in next(e for e in host.of(Disconnected) if e.stream != "standalone").reason
 
 
 async def test_a_comment_is_liveness(playing: Playing) -> None:
@@ -334,7 +334,7 @@ async def test_notifications_that_are_never_answered_do_not_pile_up() -> None:
             return [e for e in host.of(NotificationLost) if e.method == "notifications/roots/list_changed"]
 
         await host.until(lambda: len(given_up()) == 20)
-        assert {e.why for e in given_up()} == {"no answer for max_idle"}
+        assert {e.reason for e in given_up()} == {"no answer for max_idle"}
         await server.until(lambda: server.open_connections <= 3)
         assert await host.call() == Answer("done")
 

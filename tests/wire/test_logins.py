@@ -72,7 +72,7 @@ async def test_the_standalone_stream_asks_once_and_is_back_when_calls_are_answer
             async with plain_host(server.url, http_client=client) as host:
                 await host.until(lambda: host.of(StandaloneUnavailable))
                 (told,) = host.of(StandaloneUnavailable)
-                assert told.why == f"HTTP 401, then {type(failure).__name__}"
+                assert told.reason == f"HTTP 401, then {type(failure).__name__}"
                 login.token = "new"
                 assert await host.call() == Answer("charge")
                 await host.until(lambda: host.heard.count("notifications/message") == 2)

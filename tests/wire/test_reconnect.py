@@ -54,7 +54,7 @@ async def test_a_call_on_a_dead_connection_gets_its_answer_without_waiting_for_m
                 await guard.reconnect()
     assert answers == [Answer("charged")]
     assert len(mcp.asked) == 1
-    assert [e.why for e in events if isinstance(e, Disconnected) and e.stream != "standalone"] == [
+    assert [e.reason for e in events if isinstance(e, Disconnected) and e.stream != "standalone"] == [
         "reconnect() was called"
     ]
     assert [e.evidence.grade for e in events if isinstance(e, Resumed)] == [Grade.PROVEN]

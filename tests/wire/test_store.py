@@ -199,7 +199,7 @@ async def test_a_store_that_raises_anything_costs_one_call_and_not_the_connectio
         assert await host.call() == Answer("done")
         assert len(server.sent("POST", "tools/call")) == 2
         store.full = True
-    assert type(error).__name__ in {e.why for e in host.of(StoreFailed)}
+    assert type(error).__name__ in {e.reason for e in host.of(StoreFailed)}
     assert "secret" not in caplog.text
     assert "could not be given up" in caplog.text
 
@@ -215,7 +215,7 @@ async def test_a_disk_that_fills_while_a_task_is_created_is_reported() -> None:
     async with plainly(Streams(create), store=store) as (_, host):
         created = await host.request("tools/call", {"name": "charge", "task": {"ttl": 60_000}})
         assert created["result"] == {"task": task}
-        assert [event.why for event in host.of(StoreFailed)] == ["disk full"]
+        assert [event.reason for event in host.of(StoreFailed)] == ["disk full"]
         store.full = False
     assert [c.task_id for c in await store.calls() if c.method == "tools/call"] == ["t"]
 
@@ -238,7 +238,7 @@ async def test_a_store_that_does_not_come_back_keeps_nobody_from_what_was_receiv
         created = await host.request("tools/call", {"name": "charge", "task": {"ttl": 60_000}})
         assert created["result"] == {"task": task}
         await host.until(lambda: host.of(StoreFailed))
-        assert {"does not come back" in event.why for event in host.of(StoreFailed)} == {True}
+        assert {"does not come back" in event.reason for event in host.of(StoreFailed)} == {True}
         store.go_on.set()
     assert [c.task_id for c in await store.calls() if c.method == "tools/call"] == ["t"]
 
@@ -308,7 +308,7 @@ async def test_a_request_waits_for_its_row_however_long_that_takes_and_that_is_t
         store.go_on = anyio.Event()
         refused = await host.request("tools/call", {"name": "charge"})
         assert refused["error"]["code"] == CODE_NOT_EXECUTED
-        assert {"does not come back" in event.why for event in host.of(StoreFailed)} == {True}
+        assert {"does not come back" in event.reason for event in host.of(StoreFailed)} == {True}
         store.go_on.set()
         await host.request("ping")
         assert server.sent("POST", "tools/call") == []

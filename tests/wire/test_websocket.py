@@ -256,7 +256,7 @@ async def test_a_stalled_socket_is_given_up_after_max_idle() -> None:
     async with socket_playing(stall, policy={"max_idle": 0.2}) as scene:
         scene.emit(2)
         await scene.heard(1, 2)
-        assert "no byte for max_idle" in [e.why for e in scene.host.of(Disconnected)]
+        assert "no byte for max_idle" in [e.reason for e in scene.host.of(Disconnected)]
 
 
 async def test_what_the_socket_repeats_is_not_delivered_twice() -> None:
@@ -360,7 +360,7 @@ async def test_a_refused_handshake_leaves_the_session_on_its_event_stream(status
 
         scene.server.upgrade.on_open = refuse
         scene.emit(1)
-        assert str(status) in (await scene.refused()).why
+        assert str(status) in (await scene.refused()).reason
         await scene.upgraded()
         scene.emit(2)
         await scene.heard(1, 2)
@@ -383,7 +383,7 @@ async def test_a_socket_of_another_protocol_is_not_ours(subprotocol: str | None)
         scene.server.upgrade.on_open = other
         scene.emit(1)
         await scene.upgraded()
-        assert scene.host.of(Disconnected)[0].why == "another subprotocol"
+        assert scene.host.of(Disconnected)[0].reason == "another subprotocol"
 
 
 async def test_a_wrong_accept_key_is_no_handshake() -> None:
@@ -403,7 +403,7 @@ async def test_a_wrong_accept_key_is_no_handshake() -> None:
         scene.server.upgrade.on_open = other
         scene.emit(1)
         await scene.upgraded()
-        assert scene.host.of(Disconnected)[0].why == "no WebSocket handshake"
+        assert scene.host.of(Disconnected)[0].reason == "no WebSocket handshake"
 
 
 async def test_the_ticket_and_the_session_go_in_headers_alone() -> None:

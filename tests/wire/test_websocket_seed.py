@@ -71,7 +71,7 @@ async def test_seed_003_variant_1_a_silent_gap_does_not_hold_the_guard_up() -> N
         scene.emit_unseen(11, 12, 13)
         gate.open.set()
         await scene.heard(*range(1, 14))
-        assert (await scene.refused()).why == "no first frame within witness_timeout"
+        assert (await scene.refused()).reason == "no first frame within witness_timeout"
 
 
 async def test_seed_003_variant_2_an_upgrade_past_an_evicted_gap_is_reported_on_both() -> None:
@@ -129,7 +129,7 @@ async def test_seed_003_decision_b_409_means_stay_drain_and_succeed_later() -> N
         scene.emit(1, 2, 3)
         await scene.heard(1, 2, 3)
         await scene.upgraded()
-        assert [r.why for r in scene.host.of(UpgradeRefused)] == ["HTTP 409", "HTTP 409"]
+        assert [r.reason for r in scene.host.of(UpgradeRefused)] == ["HTTP 409", "HTTP 409"]
         assert not scene.host.of(Disconnected), "the event stream was never left before"
         scene.emit(4)
         await scene.heard(1, 2, 3, 4)
