@@ -192,8 +192,9 @@ def shown(found: Found) -> str:
         made = [n for n in found.node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
         if made and found.module != "_errors" and found.name not in ONLY:
             lines.append(code(signature(found, made[0], found.name)))
-        lines.append(prose(found.says))
-        lines += table(found)
+        fields = table(found)
+        lines.append(prose(without_args(found.says) if fields else found.says))
+        lines += fields
         lines += [method(found, node) for node in found.node.body if is_shown(found, node)]
     elif isinstance(found.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         lines += [code(signature(found, found.node, found.name)), prose(found.says)]
@@ -302,6 +303,11 @@ def prose(docstring: str) -> str:
         else:
             blocks.append(" ".join(block.split()))
     return "\n\n".join(filter(None, blocks)) + "\n" if docstring else ""
+
+
+def without_args(docstring: str) -> str:
+    """For where a table says more of each than `help()` does."""
+    return re.sub(r"^Args:\n(?: .*\n)*\n?", "", docstring, flags=re.MULTILINE)
 
 
 def entries(text: str) -> str:

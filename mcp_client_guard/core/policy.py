@@ -124,7 +124,7 @@ def _scheme(value: IdScheme | str) -> IdScheme:
 
 @frozen(kw_only=True)
 class GuardPolicy:
-    """How a guarded connection behaves. All times are in seconds. docs/reference.md says more of each.
+    """How a guarded connection behaves. All times are in seconds. The fields say more of each.
 
     Args:
         call_deadline: For a request's outcome (3600), or one per tool, by glob; then it is in doubt.
