@@ -1,4 +1,4 @@
-"""Answers that a POST has not brought, and the standalone stream may.
+"""Answers that a POST has not brought, and the standalone stream may, or the POST of another request.
 
 The Ruby SDK writes each answer to the session's GET stream, where there is one, and says `{"accepted": true}` to
 the POST. The two travel on connections of their own, so that the word may be here before the answer is. Nor is it
@@ -47,7 +47,9 @@ class Awaiting(Disowning):
     def _await_elsewhere(self, stream: Stream, body: Any, why: str) -> bool:
         """If the answer that this POST has not brought may come yet: it is waited for. Returns whether."""
         call = stream.call
-        if call is None or not self._may_come_elsewhere(call) or self.calls.is_told_lost(call, body):
+        if call is None or not (self._may_come_elsewhere(call) or self._may_come_beside(call)):
+            return False
+        if self.calls.is_told_lost(call, body):
             return False
         self._drawn[stream.number] = Drawn(body, why)
         self._soon_over(stream.number)
@@ -64,6 +66,14 @@ class Awaiting(Disowning):
             standalone.connection.begun or standalone.connection.resumed
         )
         return not (is_of_another or is_away)
+
+    def _may_come_beside(self, call: Call) -> bool:
+        """The PHP SDK keeps the answers of a session in one queue, and empties it into the next POST that ends."""
+        if call.method == "initialize" or call.stateless or call.legacy or not call.in_flight:
+            return False
+        own = self._drawn.keys() | {call.wire_id}
+        others = (stream for number, stream in self._streams.items() if number not in own and stream.is_post)
+        return any(other.connection.begun and other.incarnation == call.incarnation for other in others)
 
     def is_answered_elsewhere(self, call: Call) -> bool:
         """Whether the answer to this request is to come on the standalone stream, as others did."""
@@ -147,5 +157,6 @@ class Awaiting(Disowning):
         super()._finish(stream, linger=linger)
         self._drawn.pop(stream.number, None)
         if stream.kind is StreamKind.STANDALONE:
-            while self._drawn:
-                self._give_up(self._streams[next(iter(self._drawn))], "the standalone stream is over")
+            for own in [self._streams[number] for number in self._drawn]:
+                if own.call is None or not self._may_come_beside(own.call):
+                    self._give_up(own, "the standalone stream is over")

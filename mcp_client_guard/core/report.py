@@ -51,9 +51,9 @@ class Disconnected:
     wait: float = 0.0
     """Seconds that the server has us wait before the stream may be opened again: its `retry:` or `Retry-After`."""
     attempt: int = 0
-    """How often in a row it could not be opened again, by a connection or for what came (a 5xx, no events); 0: it
-    was cut, or is put off. The first one is logged as a warning. Where others wait for the server, too, the first
-    to fail tells it."""
+    """How often in a row it could not be opened again, for want of a connection or for what came (a status, no
+    events); 0: it was cut, or is put off. The first one is logged as a warning. Where others wait for the server,
+    too, the first to fail tells it."""
 
 
 @frozen

@@ -68,6 +68,8 @@ class Stream:
     """None: the next resume asks for the overlap."""
     unreadable: bool = False
     """What came on it instead of an answer could not be read, or was nothing."""
+    unopened: int = 0
+    """Attempts to open it again that have failed, in a row."""
     barred: int = 0
     """How often in a row the host's client could not ask for it, and would not fare better."""
     in_vain: str = ""

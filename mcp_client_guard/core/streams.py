@@ -63,6 +63,7 @@ class Streams(Awaiting):
             connection.unexpected_status = told.status
         else:
             stream.has_opened = True
+            stream.unopened = 0
             self._get_answered(stream, told)
 
     def _get_answered(self, stream: Stream, told: Answered) -> None:
@@ -274,7 +275,7 @@ class Streams(Awaiting):
         ended = cut.ended
         self._cancel_timers(stream)
         failed = stream.state is StreamState.LOST and not (ended.answered or ended.on_socket or cut.by_us)
-        self._report_cut(stream, cut.why, self._delay(stream), stream.budget.attempts + 1 if failed else 0)
+        self._report_cut(stream, cut.why, self._delay(stream), has_failed=failed)
         trial, ended.trial = ended.trial, None
         # What a socket leaves unsaid is asked of the event stream.
         on_trial = stream.state is StreamState.ON_TRIAL and not ended.on_socket
@@ -356,7 +357,8 @@ class Streams(Awaiting):
         if stream.call is not None and stream.budget.is_spent(self.policy.max_attempts):
             self._give_up(stream, f"its stream could not be resumed (HTTP {status})")
             return
-        failed = refusal.words if not 400 <= status < 500 and stream.state is not StreamState.OPEN else ""
+        is_told = stream.kind is StreamKind.STANDALONE or not 400 <= status < 500
+        failed = refusal.words if is_told and stream.state is not StreamState.OPEN else ""
         self._reopen(stream, self._delay(stream, refusal.wait), failed)
 
     def _probe_by(self, stream: Stream, refusal: Refusal) -> None:

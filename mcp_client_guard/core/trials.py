@@ -213,7 +213,7 @@ class Trials(Placing):
             self._give_up(stream, "its stream has no cursor any more")
             return
         if failed:
-            self._report_cut(stream, failed, delay, stream.budget.attempts)
+            self._report_cut(stream, failed, delay, has_failed=True)
         elif delay.is_long:
             self._report_cut(stream, "to be opened again", delay)
         self._cancel_timers(stream)
@@ -221,9 +221,12 @@ class Trials(Placing):
         stream.move(StreamStep.CUT)
         self._get(stream, delay)
 
-    def _report_cut(self, stream: Stream, why: str, delay: Delay, attempt: int = 0) -> None:
-        """`attempt`: which one has failed to open it again; 0: it was open."""
-        fails_to_resume = attempt > 0 and stream.call is not None and stream.connection.resumed
+    def _report_cut(self, stream: Stream, why: str, delay: Delay, *, has_failed: bool = False) -> None:
+        """`has_failed`: an attempt to open it again; else it was open, or is put off."""
+        if has_failed:
+            stream.unopened += 1
+        attempt = stream.unopened if has_failed else 0
+        fails_to_resume = has_failed and stream.call is not None and stream.connection.resumed
         if fails_to_resume and not (delay.is_long or self._remember_away(stream, attempt)):
             return
         undrained, is_resumable = stream.position.undrained, stream.trail.cursor is not None

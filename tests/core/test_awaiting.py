@@ -480,3 +480,53 @@ def test_reconnecting_touches_none_that_waits_so(driver: Driver, stream: Peer) -
     assert [get.stream for get in of(driver.feed(ReconnectRequested(driver.now)), Get)] == [0]
     stream.accept()
     assert outcomes(stream.event(None, call.result())) == [Outcome.COMPLETED]
+
+
+# It comes on the POST of another request: the PHP SDK empties one queue into whichever ends next.
+
+
+@pytest.fixture
+def alone() -> Driver:
+    """Without a standalone stream."""
+    return Driver().opened()
+
+
+@pytest.mark.parametrize("how", SAID)
+def test_the_answer_that_comes_with_that_of_another_call_is_the_answer(alone: Driver, how: str) -> None:
+    others = [alone.call(n=n) for n in range(3)]
+    first, second, last = others
+    assert not [*outcomes(says(first, how)), *outcomes(says(second, how))]
+    last.accept(events=False)
+    assert outcomes(last.body([call.result() for call in others])) == [Outcome.COMPLETED] * 3
+
+
+def test_each_post_may_bring_the_answer_of_the_other(alone: Driver) -> None:
+    first, second = alone.call(n=1), alone.call(n=2)
+    first.accept(events=False)
+    second.accept(events=False)
+    assert [m["id"] for m in delivered(first.body(second.result()))] == [second.host_id]
+    assert [m["id"] for m in delivered(second.body(first.result()))] == [first.host_id]
+
+
+def test_beside_another_post_it_is_waited_for_as_long_as_elsewhere(alone: Driver) -> None:
+    call, _ = alone.call(n=1), alone.call(n=2)
+    says(call)
+    began = alone.now
+    assert methods(alone.elapse(TimerKind.ANSWER, call.stream)) == ["ping"]
+    assert alone.now - began == alone.policy.witness_timeout
+    assert outcomes(alone.sent("ping").answer({})) == [Outcome.IN_DOUBT]
+
+
+def test_the_last_post_that_ends_without_its_answer_is_not_waited_for(alone: Driver) -> None:
+    first, last = alone.call(n=1), alone.call(n=2)
+    says(first)
+    assert methods(says(last)) == ["ping"]
+
+
+def test_the_end_of_the_standalone_stream_is_not_the_end_of_such_a_wait(driver: Driver, stream: Peer) -> None:
+    first, last = driver.call(n=1), driver.call(n=2)
+    says(first)
+    stream.cut()
+    assert not methods(stream.refuse(405))
+    last.accept(events=False)
+    assert outcomes(last.body([first.result(), last.result()])) == [Outcome.COMPLETED] * 2

@@ -209,7 +209,8 @@ def test_a_batch_body_delivers_its_messages_and_settles_the_call(driver: Driver)
 def test_an_answer_with_the_id_of_another_call_settles_that_one_and_leaves_this_in_doubt(driver: Driver) -> None:
     first, second = driver.call(), driver.call()
     second.accept(events=False)
-    actions = second.body(first.result()) + driver.sent("ping").answer({})
+    actions = second.body(first.result()) + driver.elapse(TimerKind.ANSWER, second.stream)
+    actions += driver.sent("ping").answer({})
     assert outcomes(actions) == [Outcome.COMPLETED, Outcome.IN_DOUBT]
     assert [m["id"] for m in delivered(actions)] == [first.host_id, second.host_id]
     assert not of(first.cut(), Get)

@@ -1524,17 +1524,24 @@ def test_and_so_is_a_long_wait_of_the_server_s_choice(driver: Driver) -> None:
     assert [[one.wait for one in each] for each in told] == [[3600.0], [3600.0]]
 
 
+def test_and_so_is_one_that_a_refusal_of_the_moment_asks_for(driver: Driver) -> None:
+    call = driver.call().stream_up("1", "2")
+    call.cut()
+    (told,) = reports(call.refuse(429, retry_after=3600.0), Disconnected)
+    assert (told.wait, told.attempt) == (3600.0, 0)
+
+
 def test_a_refusal_of_the_moment_is_no_server_that_is_away(driver: Driver) -> None:
     call = driver.call().stream_up("1", "2")
     call.cut()
     assert attempts_told(call.refuse(409)) == []
-    assert attempts_told(call.refuse(503, retry_after=3600.0)) == [("HTTP 503", 2)]
+    assert attempts_told(call.refuse(503, retry_after=3600.0)) == [("HTTP 503", 1)]
 
 
 def test_a_standalone_stream_that_could_never_be_opened_is_not_told_as_cut() -> None:
     driver = Driver().opened(standalone=True)
     assert attempts_told(driver.standalone.refuse(500)) == []
-    assert attempts_told(driver.standalone.refuse(500)) == [("HTTP 500", 2)]
+    assert attempts_told(driver.standalone.refuse(500)) == [("HTTP 500", 1)]
 
 
 def test_what_the_user_has_cut_says_nothing_of_the_server(driver: Driver) -> None:
