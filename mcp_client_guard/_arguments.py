@@ -12,6 +12,8 @@ from .core.policy import GuardPolicy
 from .transports import http
 
 _HEADER = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_OURS = frozenset({"mcp-session-id", "last-event-id", "content-length", "transfer-encoding"})
+"""What the transport says of each request, and no other may."""
 _UNSENDABLE = frozenset("\r\n\v\f\0")
 
 
@@ -124,7 +126,9 @@ def _may_be_awaited(hint: Any) -> bool:
 
 
 def _are_headers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(_is_header, value, value.values()))
+    if not isinstance(value, Mapping) or not all(map(_is_header, value, value.values())):
+        return False
+    return not any(name.lower() in _OURS for name in value)
 
 
 def _is_header(name: Any, value: Any) -> bool:
@@ -148,7 +152,8 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "principal": (_or_none(_is_text), "a text, or None"),
     "headers": (
         _or_none(_are_headers),
-        "a mapping of names to texts that can be sent (no line break, no space around them), or None",
+        "a mapping of names to texts that can be sent (no line break, no space around them), without those of the"
+        f" transport's own ({', '.join(sorted(_OURS))}), or None",
     ),
     "http_client": (_or_none(_is_client), "an httpx.AsyncClient, an httpx2.AsyncClient, or None"),
     "policy": (_or_none(lambda value: isinstance(value, GuardPolicy)), "a GuardPolicy(...), or None"),

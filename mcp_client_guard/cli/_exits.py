@@ -31,6 +31,6 @@ LEDGER_EXIT_CODES = """\
 exit codes:
   0  done, whatever became of the calls
   2  the command was called wrongly
-  4  the store cannot be read, its key is in use, no such call is in it, or the output cannot be
+  4  the store cannot be read, its key is in use, no such call or key is in it, or the output cannot be
      written; standard error says which
 """

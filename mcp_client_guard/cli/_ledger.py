@@ -21,8 +21,8 @@ from ._rows import call_as_json, calls_as_table, session_as_json, sessions_as_ta
 _CALLS = """\
 Show the calls in a store (the SQLite file of SQLiteStore) that are not done with: those in doubt, which may or
 may not have run, those that their caller gave up and that may have run, those without an outcome, and those whose
-task is open. A call has no outcome while it is in
-flight; once the process that sent it has ended, it is in doubt. Works while other processes use the store.
+task is open. A call has no outcome while it is in flight; once the process that sent it has ended, it is in doubt.
+Works while other processes use the store.
 """
 _FORGET = """\
 Delete a call from the ledger, whatever became of it: from then on the guard knows nothing of it, and lets
@@ -92,8 +92,21 @@ def _run(
         return Exit.NOT_EXECUTED
 
 
+async def _no_such_key(command: str, store: SQLiteStore, key: str | None) -> Exit | None:
+    """Who has mistyped it must not read that nothing is in doubt."""
+    known = {call.key for call in await store.calls()} | {session.key for session in await store.sessions()}
+    if key is None or key in known:
+        return None
+    there = ", ".join(sorted(map(plain, known))) or "nothing"
+    note(f"mcp-guard {command}: nothing is stored under the key {plain(key)}; there is: {there}")
+    return Exit.NOT_EXECUTED
+
+
 async def _show_calls(options: argparse.Namespace) -> Exit:
-    calls = await SQLiteStore(options.db).calls(options.key)
+    store = SQLiteStore(options.db)
+    if (refused := await _no_such_key("calls", store, options.key)) is not None:
+        return refused
+    calls = await store.calls(options.key)
     shown = calls if options.all else [call for call in calls if not _done_with(call)]
     count = Counter(call.outcome for call in calls)
     if options.json:
@@ -138,7 +151,10 @@ def _number(number: int, thing: str) -> str:
 
 
 async def _show_sessions(options: argparse.Namespace) -> Exit:
-    sessions = await SQLiteStore(options.db).sessions(options.key)
+    store = SQLiteStore(options.db)
+    if (refused := await _no_such_key("sessions", store, options.key)) is not None:
+        return refused
+    sessions = await store.sessions(options.key)
     if options.json:
         show(json.dumps({"sessions": [session_as_json(session) for session in sessions]}, indent=2))
         return Exit.OK

@@ -29,6 +29,10 @@ _SPOKEN = [
     for said in (_SENTENCE, _OF_HARMLESS)
 ]
 _MOST_EXCEPTIONS = 1000
+_DEEPEST = 3
+_PART_NAMES = ("content", "output")
+"""Where frameworks have the result of a tool in what they keep of a run: LangChain, Pydantic AI and the OpenAI
+Agents SDK."""
 _META_NAMES = ("_meta", "meta", "metadata")
 """Google ADK dumps the SDK's model by its attributes; Strands has a name of its own."""
 
@@ -77,19 +81,29 @@ class CallInDoubt:
         """From what the host got, or what its framework has made of that; None if it is none.
 
         From a tool result (an object of the SDK's, or plain JSON; `meta` or `metadata` where a framework has that
-        for `_meta`); from an exception, those below it, and a result that one of them carries. Frameworks that
+        for `_meta`); from what a framework keeps of a run, where that has it as `content` or `output`; from an
+        exception, those below it, and a result that one of them carries. Frameworks that
         keep the words alone (a text, a list of content blocks, an exception's text) are believed where these are
         exactly ours: `session` is then `-` and `cancel_signalled` False, for the words do not say.
         """
         if isinstance(value, BaseException):
             return next((d for error in _below(value, contexts=True) if (d := cls._in_exception(error))), None)
+        return cls._in_result(value, _DEEPEST)
+
+    @classmethod
+    def _in_result(cls, value: Any, depth: int) -> CallInDoubt | None:
         if isinstance(value, str):
             return cls._in_words(value)
         if isinstance(value, list):
             return next((d for block in value if (d := cls._in_words(_text_of(block)))), None)
         is_json = isinstance(value, dict)
         metas = [value.get(name) for name in _META_NAMES] if is_json else [_part(value, "meta")]
-        return next((d for m in metas if isinstance(m, dict) and (d := cls.from_json(m.get(IN_DOUBT_KEY)))), None)
+        in_meta = (cls.from_json(meta.get(IN_DOUBT_KEY)) for meta in metas if isinstance(meta, dict))
+        found = next(filter(None, in_meta), None) or cls._in_words(_text_of(value))
+        if found is not None or not depth:
+            return found
+        within = (cls._in_result(part, depth - 1) for part in _kept_in(value) if part is not None)
+        return next(filter(None, within), None)
 
     @classmethod
     def _in_exception(cls, error: BaseException) -> CallInDoubt | None:
@@ -183,6 +197,15 @@ def _part(value: Any, name: str) -> Any:
     with suppress(Exception):
         return getattr(value, name, None)
     return None
+
+
+def _kept_in(value: Any) -> list[Any]:
+    """The parts of what a framework keeps. A result says by its `_meta` alone that it is a doubt: its words may be
+    a tool's."""
+    if isinstance(value, dict):
+        return [value.get("output")]
+    is_result = any(_part(value, name) is not None for name in ("isError", "is_error"))
+    return [] if is_result else [_part(value, name) for name in _PART_NAMES]
 
 
 def _is_exception(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from fnmatch import fnmatchcase
@@ -45,12 +46,26 @@ OPENING_METHODS = frozenset({"initialize", "server/discover"})
 """What a host begins with: where one fails, the URL may be none of an MCP server."""
 
 
+_STARS_ALONE = re.compile(r"[^?\[\]]*")
+
+
+def _refuse_unreached(name: str, by_tool: Mapping[str, Any]) -> None:
+    """A pattern behind one that fits whatever it fits never counts: who wrote `{"*": "always", "pay_*": "never"}`
+    meant something else."""
+    for last, pattern in enumerate(patterns := [each for each in by_tool if "*" in each]):
+        for earlier in patterns[:last]:
+            if _STARS_ALONE.fullmatch(earlier) and fnmatchcase(pattern, earlier):
+                raise ValueError(f"{name}: {pattern!r} never counts behind {earlier!r}, put it first")
+
+
 def _wanted(what: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, Any], None]:
     """A validator: what does not fit is refused, in words that say what would."""
 
     def check(_: Any, attribute: Any, value: Any) -> None:
         if not fits(value):
             raise ValueError(f"{attribute.name} must be {what}, not {value!r}")
+        if isinstance(value, Mapping):
+            _refuse_unreached(attribute.name, value)
 
     return check
 
@@ -206,7 +221,8 @@ class GuardPolicy:
     `Retry-After`."""
     resend: Mapping[str, ResendRule] = field(factory=dict, validator=_resend_by_tool)
     """May a call that may have run be sent again: `"always"`, `"never"` or `"if_idempotent"` by the tool's own
-    hints, by glob (`{"get_*": "always", "charge": "never"}`); the first that fits counts."""
+    hints, by name or glob (`{"get_*": "always", "charge": "never"}`). A tool's own name counts before any glob; of
+    globs, the first that fits. Names are the server's, without a prefix that a framework puts before them."""
     honours_call_key: tuple[str, ...] = field(default=(), converter=_honouring)
     """Tools (globs) whose server runs a call key at most once: they may be sent again with the same key."""
     call_key_argument: Mapping[str, str] = field(factory=dict, validator=_argument_by_tool)
@@ -266,4 +282,7 @@ D = TypeVar("D")
 
 
 def _first_match(by_glob: Mapping[str, V], tool: str | None, otherwise: D) -> V | D:
-    return next((v for pattern, v in by_glob.items() if fnmatchcase(tool or "", pattern)), otherwise)
+    name = tool or ""
+    if name in by_glob:
+        return by_glob[name]
+    return next((v for pattern, v in by_glob.items() if fnmatchcase(name, pattern)), otherwise)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import sys
 from collections import deque
 from contextlib import suppress
 from functools import cache
@@ -137,8 +138,13 @@ class _NoLock:
 
 @cache
 def tls() -> ssl.SSLContext:
-    """One for all: reading the trusted certificates takes longer than connecting."""
-    context = httpx.create_ssl_context()
+    """One for all: reading the trusted certificates takes longer than connecting.
+
+    Trusted are those that the installed SDK's own client trusts: the system's with httpx2, which SDK 2.x has, and
+    those of certifi with httpx.
+    """
+    family: Any = sys.modules.get("httpx2", httpx)
+    context: ssl.SSLContext = family.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 

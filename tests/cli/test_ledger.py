@@ -148,6 +148,16 @@ async def test_a_key_is_asked_for_by_name(mcp_guard: Command, path: Path) -> Non
     assert [call["call_key"] for call in found["calls"]] == ["key-9"]
 
 
+@pytest.mark.parametrize("options", [["calls"], ["calls", "--json"], ["sessions"]])
+async def test_a_key_under_which_nothing_is_stored_is_exit_4(
+    mcp_guard: Command, path: Path, options: list[str]
+) -> None:
+    await used(path)
+    ran = await mcp_guard(*options, str(path), "--key", "odrers")
+    assert (ran.code, ran.out) == (4, "")
+    assert ran.err == f"mcp-guard {options[0]}: nothing is stored under the key odrers; there is: orders\n"
+
+
 async def test_sessions_are_shown_open_or_ended(mcp_guard: Command, path: Path) -> None:
     await used(path)
     ran = await mcp_guard("sessions", str(path))

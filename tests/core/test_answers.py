@@ -140,6 +140,51 @@ class TextBlock:
     text = str(DOUBT)
 
 
+class Message:
+    """Of LangChain."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+class Item:
+    """Of the OpenAI Agents SDK."""
+
+    def __init__(self, output: Any) -> None:
+        self.output = output
+
+
+class ResultWithoutMeta(Message):
+    is_error = True
+
+
+BLOCK = {"type": "text", "text": str(DOUBT)}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        Message(str(DOUBT)),
+        Message([TextBlock()]),
+        Message(BLOCK),
+        Item(BLOCK),
+        BLOCK,
+        {"type": "function_call_output", "output": [BLOCK]},
+    ],
+)
+def test_a_doubt_is_found_in_what_a_framework_keeps_of_a_run(kept: Any) -> None:
+    found = CallInDoubt.find(kept)
+    assert found is not None
+    assert found.call_key == DOUBT.call_key
+
+
+@pytest.mark.parametrize(
+    "kept", [ResultWithoutMeta([TextBlock()]), Message(Message(Message(Message(Message(str(DOUBT))))))]
+)
+def test_but_not_in_the_words_of_a_result_nor_ever_deeper(kept: Any) -> None:
+    assert CallInDoubt.find(kept) is None
+
+
 @pytest.mark.parametrize(
     "value",
     [

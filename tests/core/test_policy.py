@@ -125,3 +125,30 @@ def test_a_tool_is_harmless_only_by_a_read_only_hint_that_is_trusted(
 def test_help_tells_of_every_choice() -> None:
     told = (GuardPolicy.__doc__ or "").partition("Args:")[2].partition("Raises:")[0]
     assert re.findall(r"^        (\w+): ", told, re.MULTILINE) == [a.name for a in attrs.fields(GuardPolicy)]
+
+
+# Which entry counts.
+
+
+def test_the_own_name_of_a_tool_counts_before_any_glob() -> None:
+    policy = GuardPolicy(resend={"*": "always", "charge": "never"}, call_deadline={"*": 600, "charge": 8})
+    assert (policy.resend_of("charge"), policy.resend_of("look")) == ("never", "always")
+    assert (policy.deadline_of("charge"), policy.deadline_of("look")) == (8, 600)
+
+
+def test_of_globs_the_first_that_fits_counts() -> None:
+    policy = GuardPolicy(resend={"pay_*": "never", "*": "always"})
+    assert (policy.resend_of("pay_rent"), policy.resend_of("look")) == ("never", "always")
+
+
+@pytest.mark.parametrize("names", [("*", "pay_*"), ("p*", "look", "pay_*"), ("*_*", "pay_*"), ("*", "a?*")])
+@pytest.mark.parametrize("option", ["resend", "call_key_argument", "call_deadline"])
+def test_a_glob_that_can_never_count_is_refused(option: str, names: tuple[str, ...]) -> None:
+    value: Any = {"resend": "never", "call_key_argument": "key", "call_deadline": 8}[option]
+    with pytest.raises(ValueError, match=f"^{option}: .* never counts behind "):
+        GuardPolicy(**{option: dict.fromkeys(names, value)})
+
+
+@pytest.mark.parametrize("names", [("pay_*", "*"), ("get_?", "get_*"), ("[ab]*", "a*"), ("*a", "*b")])
+def test_a_glob_that_may_count_is_not(names: tuple[str, ...]) -> None:
+    assert GuardPolicy(resend=dict.fromkeys(names, "never")).resend

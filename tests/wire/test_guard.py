@@ -763,6 +763,8 @@ async def test_the_state_follows_the_newest_connection() -> None:
         {"headers": {"authorization": None}},
         {"headers": {"authorization:": "Bearer x"}},
         {"headers": {1: "x"}},
+        {"headers": {"Mcp-Session-Id": "x"}},
+        {"headers": {"content-length": "1"}},
         {"headers": [("authorization", "Bearer x")]},
         {"http_client": httpx.Client()},
         {"http_client": httpx.AsyncClient},

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
+import httpx
 import pytest
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSListener
@@ -98,6 +101,23 @@ async def test_a_server_that_nobody_vouches_for_is_not_spoken_to() -> None:
                 refused = await host.request("initialize", {"protocolVersion": "2025-11-25"})
     assert not server.requests
     assert "certificate" in refused["error"]["message"]
+
+
+@pytest.mark.parametrize("family", ["httpx", "httpx2"])
+def test_what_is_trusted_is_what_the_clients_of_the_installed_sdk_trust(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a company's own authority the system knows, as httpx2 does, and certifi does not."""
+    theirs = ssl.create_default_context()
+    monkeypatch.setitem(sys.modules, "httpx2", SimpleNamespace(create_ssl_context=lambda: theirs))
+    if family == "httpx":
+        monkeypatch.delitem(sys.modules, "httpx2")
+        monkeypatch.setattr(httpx, "create_ssl_context", lambda: theirs)
+    connections.tls.cache_clear()
+    try:
+        assert connections.tls() is theirs
+    finally:
+        connections.tls.cache_clear()
 
 
 async def test_what_is_written_behind_a_response_answers_no_other_request(trusted: None) -> None:
