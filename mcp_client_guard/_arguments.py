@@ -90,16 +90,20 @@ def _is_client(value: Any) -> bool:
 
 def _is_hook(value: Any) -> bool:
     """A wrong one would fail at the first incident, when it is needed. Whatever is not known may do."""
-    return callable(value) and _takes_two(value) and not _is_plain(value)
+    return callable(value) and _takes(value, "the call", "the Reconciler") and not _is_plain(value)
 
 
-def _takes_two(hook: Any) -> bool:
+def _hears(value: Any) -> bool:
+    return callable(value) and _takes(value, "the event")
+
+
+def _takes(hook: Any, *arguments: object) -> bool:
     try:
         signature = inspect.signature(hook)
     except (TypeError, ValueError):  # it tells none
         return True
     try:
-        signature.bind("the call", "the Reconciler")
+        signature.bind(*arguments)
     except TypeError:
         return False
     return True
@@ -158,7 +162,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "http_client": (_or_none(_is_client), "an httpx.AsyncClient, an httpx2.AsyncClient, or None"),
     "policy": (_or_none(lambda value: isinstance(value, GuardPolicy)), "a GuardPolicy(...), or None"),
     "reconcile": (_or_none(_is_hook), "an async function of a call and a Reconciler, or None"),
-    "on_event": (_or_none(callable), "a function of an event, or None"),
+    "on_event": (_or_none(_hears), "a function of an event, or None"),
     "websocket": (lambda value: isinstance(value, (bool, str)), "True, False, or a text: where to ask for it"),
     "terminate_on_close": (_or_none(_is_flag), "True, False or None"),
     "call_key": (_is_name, "a text that is not empty"),

@@ -101,7 +101,7 @@ class Ownership:
                     "this process was forked from one that has this Guard connected: make a Guard here"
                 )
             if self.connections:
-                raise GuardError("this Guard has connections on another event loop: make one Guard for each")
+                raise GuardError("this Guard has connections on another event loop: use it on that one")
             self._claiming, self._loop, self._process = anyio.Lock(), loop, os.getpid()
             before, self._clock = self._clock, anyio.current_time() - time.monotonic()
             self.shared.shift(self._clock - before)

@@ -74,7 +74,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=[],
         help="the same, with the value that this environment variable holds",
     )
-    call.add_argument("--store", metavar="PATH", help="keep the ledger in this SQLite file (default: in memory)")
+    call.add_argument(
+        "--store",
+        metavar="PATH",
+        help="keep the ledger in this SQLite file (default: in memory, so that the next run knows nothing of what "
+        "is in doubt, and sends it)",
+    )
     call.add_argument("--key", help="this connection's name in the store (default: made of URL)")
     call.add_argument(
         "--generation",

@@ -63,7 +63,7 @@ class OpenFile:
         if not self._lock.acquire(shared=shared):
             raise StoreInUse(
                 f"{self._lock.holder()} writes to {path}, and SQLite {sqlite3.sqlite_version} allows one"
-                " process per file: use another path, close the other Guard, or upgrade to SQLite 3.51.3"
+                " process per file: use another path (the same at each start), or SQLite 3.51.3 or later"
             )
         try:
             if not _is_store(path):

@@ -232,7 +232,7 @@ class Writer:
         if not held.lock.acquire():
             raise StoreInUse(
                 f"{held.lock.holder()} owns key {held.key!r} in {self._path}: use another key, or"
-                " close that Guard first"
+                " leave its connection first"
             )
         try:
             with self._transaction(FULL) as db:

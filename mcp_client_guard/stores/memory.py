@@ -51,7 +51,7 @@ class MemoryStore:
         with self._lock:
             rows = self._keys.setdefault(key, KeyRows(key, self._keep))
             if rows.owner is not None and not has_ended(rows.owner.loop):
-                raise StoreInUse(f"a live Guard owns key {key!r}: use another key, or close that Guard first")
+                raise StoreInUse(f"a live Guard owns key {key!r}: use another key, or leave its connection first")
             claim = MemoryClaim(rows, origin, principal)
             rows.owner, rows.epoch = claim, claim.epoch
             rows.prune(time.time())

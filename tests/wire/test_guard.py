@@ -779,6 +779,7 @@ async def test_the_state_follows_the_newest_connection() -> None:
         {"principal": 17},
         {"reconcile": 5},
         {"on_event": 5},
+        {"on_event": lambda: None},
         {"websocket": None},
         {"terminate_on_close": "false"},
     ],
