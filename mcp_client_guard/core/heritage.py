@@ -182,19 +182,19 @@ def _is_offered(session: StoredSession) -> bool:
 def _heir(call: StoredCall, is_here: bool, resent: Mapping[str, int]) -> Heir:
     task = Task(call.task_id, call.task_is_extension) if call.task_open and call.task_id is not None else None
     return Heir(
-        call.incarnation,
-        call.wire_id,
-        call.method,
-        call.tool,
-        call.call_key,
-        call.named,
-        call.arguments_digest,
-        call.may_have_side_effects,
-        call.slot,
-        task,
-        call.is_hook_s or (is_here and call.outcome is Outcome.COMPLETED and call.told is Told.CALLER),
-        call.is_hook_s,
-        resent[call.call_key],
+        incarnation=call.incarnation,
+        wire_id=call.wire_id,
+        method=call.method,
+        tool=call.tool,
+        call_key=call.call_key,
+        named=call.named,
+        digest=call.arguments_digest,
+        may_have_side_effects=call.may_have_side_effects,
+        slot=call.slot,
+        task=task,
+        is_known=call.is_hook_s or (is_here and call.outcome is Outcome.COMPLETED and call.told is Told.CALLER),
+        is_hook_s=call.is_hook_s,
+        repeats=resent[call.call_key],
     )
 
 

@@ -43,14 +43,14 @@ class Hooking(Crowding):
         tool = tool_named(told.method, told.params)
         known = self.present_tools.get(tool or "")
         call = Call(
-            self.ledger.new_wire_id(),
-            None,
-            told.method,
-            tool,
-            told.params,
-            HOOK_KEY + told.call_key,
-            self._may_have_side_effects(told.method, tool),
-            self.session.incarnation,
+            wire_id=self.ledger.new_wire_id(),
+            host_id=None,
+            method=told.method,
+            tool=tool,
+            params=told.params,
+            call_key=HOOK_KEY + told.call_key,
+            may_have_side_effects=self._may_have_side_effects(told.method, tool),
+            incarnation=self.session.incarnation,
             stateless=like is not None,
             sent=None if like is None else dressed(told.method, told.params, like, known),
             own=Own.HOOK,

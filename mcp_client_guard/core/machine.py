@@ -125,17 +125,17 @@ class Machine:
         if self.max_calls is not None:
             self.room = Room(self.max_calls, self.spare, self._out)
         self._calls = Hooking(
-            self.policy,
-            self.session,
-            Ledger(self.first_wire_id),
-            self._out,
-            self.shared,
-            self._clock,
-            self.name,
-            self.has_hook,
-            self.opens_standalone,
-            self.heritage,
-            self.generation,
+            policy=self.policy,
+            session=self.session,
+            ledger=Ledger(self.first_wire_id),
+            out=self._out,
+            shared=self.shared,
+            clock=self._clock,
+            machine=self.name,
+            has_hook=self.has_hook,
+            opens_standalone=self.opens_standalone,
+            heritage=self.heritage,
+            generation=self.generation,
             room=self.room,
         )
         self._streams = Reconnecting(self.policy, self.session, self._out, upgrades=self.upgrades, room=self.room)

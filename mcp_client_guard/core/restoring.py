@@ -191,14 +191,14 @@ class Restoring(Listening):
     ) -> Call:
         """`like`: a request of the host's without a session, in whose name this one goes out, too."""
         call = Call(
-            self.ledger.new_wire_id(),
-            None,
-            method,
-            None,
-            params,
-            "",
-            False,
-            self.session.incarnation,
+            wire_id=self.ledger.new_wire_id(),
+            host_id=None,
+            method=method,
+            tool=None,
+            params=params,
+            call_key="",
+            may_have_side_effects=False,
+            incarnation=self.session.incarnation,
             stateless=like is not None,
             sent=None if like is None else dressed(method, params, like, None),
             own=own,

@@ -139,14 +139,14 @@ class TakeOver(HeirTasks):
     def _inherit(self, heritage: Heritage) -> None:
         for heir in heritage.heirs:
             call = Call(
-                heir.wire_id,
-                None,
-                heir.method,
-                heir.tool,
-                {},
-                heir.call_key,
-                heir.may_have_side_effects,
-                heir.incarnation,
+                wire_id=heir.wire_id,
+                host_id=None,
+                method=heir.method,
+                tool=heir.tool,
+                params={},
+                call_key=heir.call_key,
+                may_have_side_effects=heir.may_have_side_effects,
+                incarnation=heir.incarnation,
                 own=Own.HOOK if heir.is_hook_s else Own.HEIR,
                 named=heir.named,
                 slot=None if heir.slot == heritage.slot else heir.slot,
