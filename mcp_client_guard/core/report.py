@@ -201,7 +201,8 @@ class Reinitialized:
     changed: tuple[str, ...]
     """What differs: `protocolVersion`, `serverInfo`, `capabilities`, and `tool NAME` for changed schemas."""
     not_restored: tuple[str, ...] = ()
-    """Subscriptions and the like that the server refused, or has not answered for yet."""
+    """Subscriptions and the like that the server refused, or has not answered for yet; and `tools/list`, where it
+    has more pages than are read (100), or gives a cursor twice: what stands behind is not compared."""
 
 
 @frozen

@@ -23,6 +23,8 @@ CONFIRM_SECONDS = 0.5
 """How long requests wait for the server to have taken `notifications/initialized`. Servers refuse requests
 that overtake it; a slow answer to it must not hold the host up."""
 _RESTORE_SECONDS = 5.0
+_MOST_PAGES = 100
+"""Of the server's tools that are read: a server may give another cursor for ever."""
 _AGAIN = 1
 """Ticket of a request that restores, and is sent for the second time."""
 _RESTORING = Timer(TimerKind.RESTORE, STANDALONE)
@@ -40,6 +42,8 @@ class Restoring(Listening):
     _restoring: dict[int, Call] = field(factory=dict, init=False)
     """What the session waits for before it is live, by wire ID."""
     _not_restored: list[str] = field(factory=list, init=False)
+    _pages: set[str] = field(factory=set, init=False)
+    """The cursors of the pages of tools that were asked for."""
     _confirming: int | None = field(default=None, init=False)
     _is_restore: bool = field(default=False, init=False)
     """The session that is being opened replaces a lost one."""
@@ -98,6 +102,7 @@ class Restoring(Listening):
     def _restore(self) -> None:
         self.session.move(SessionStep.RESTORE_SENT)
         self._not_restored = []
+        self._pages.clear()
         self.present_tools.clear()  # until they are known to be the same
         wanted = self._wanted()
         if self.tools:
@@ -176,7 +181,12 @@ class Restoring(Listening):
         """One page of what tools there are now. A late one is not followed by another: pages may have no end."""
         self.present_tools.update(tools_of(result))
         cursor = result.get("nextCursor")
-        if isinstance(cursor, str) and cursor and in_time:
+        if not (isinstance(cursor, str) and cursor and in_time):
+            return
+        if cursor in self._pages or len(self._pages) >= _MOST_PAGES - 1:
+            self._not_restored.append("tools/list (its pages have no end)")
+        else:
+            self._pages.add(cursor)
             self._send_restoring("tools/list", {"cursor": cursor})
 
     def _send_own(

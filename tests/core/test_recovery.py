@@ -1070,7 +1070,46 @@ def test_tools_are_read_to_the_last_page(driver: Driver) -> None:
     actions = driver.sent("tools/list").answer({"tools": [CHARGE], "nextCursor": "more"})
     assert posted(actions)[0].message["params"] == {"cursor": "more"}
     actions = driver.sent("tools/list").answer({"tools": [LOOK]})
-    assert reports(actions, Reinitialized)[0].changed == ()
+    (told,) = reports(actions, Reinitialized)
+    assert (told.changed, told.not_restored) == ((), ())
+
+
+CURSORS: dict[str, tuple[Callable[[int], str], int]] = {
+    "the same": (lambda page: "same", 2),
+    "in a circle": (lambda page: f"p{page % 3}", 4),
+    "ever new": (lambda page: f"p{page}", 100),
+}
+
+
+@pytest.mark.parametrize("cursor", CURSORS)
+def test_pages_that_have_no_end_are_read_to_a_bound_and_told(driver: Driver, cursor: str) -> None:
+    """A server that ignores the cursor was asked for thousands of pages."""
+    next_cursor, most = CURSORS[cursor]
+    driver.listed(CHARGE, LOOK)
+    for session in ("session-two", "session-three"):
+        driver.call(session).refuse(404)
+        actions = driver.reopened(session)
+        pages = 0
+        while driver.is_waited_for("tools/list"):
+            pages += 1
+            assert pages <= most
+            page = {"tools": [CHARGE], "nextCursor": next_cursor(pages)}
+            actions += driver.sent("tools/list").answer(page)
+        assert pages == most
+        (told,) = reports(actions, Reinitialized)
+        assert told.not_restored == ("tools/list (its pages have no end)",)
+        assert told.changed == ("tool look",), "it may stand behind"
+        assert posted(actions, "tools/call"), "and what was seen is compared"
+
+
+def test_a_list_of_as_many_pages_as_are_read_is_whole(driver: Driver) -> None:
+    driver.listed(CHARGE)
+    driver.call().refuse(404)
+    driver.reopened()
+    for page in range(99):
+        driver.sent("tools/list").answer({"nextCursor": f"p{page}"})
+    (told,) = reports(driver.sent("tools/list").answer({"tools": [CHARGE]}), Reinitialized)
+    assert (told.changed, told.not_restored) == ((), ())
 
 
 def test_a_tool_that_changed_is_reported_and_its_call_not_sent_again(driver: Driver) -> None:
