@@ -130,7 +130,7 @@ def _done_with(call: StoredCall) -> bool:
 
 def _may_have_run(call: StoredCall) -> bool:
     """Its caller gave up after it was sent. SDK 2.x does so when its host is interrupted."""
-    return call.outcome is Outcome.CANCELLED and not call.never_left and call.may_have_side_effects
+    return call.outcome is Outcome.CANCELLED and not call.did_not_run and call.may_have_side_effects
 
 
 def _summary(count: Counter[Outcome | None], cancelled: int, open_tasks: int) -> str:

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from .actions import CancelTimer, Report, Save
-from .answers import not_executed_answer, session_lost_answer
-from .choosing import Choosing
+from .answers import session_lost_answer
 from .inputs import Forwarded, MessageSubmitted
-from .ledger import NEVER_SENT, Call, Own, Repeat
+from .ledger import Call, Own, Repeat
 from .messages import params_of, tool_named
 from .meta import CALL_KEY, host_token_of, meta_of
 from .model import HAS_ANSWER, JSON, AnswerDrained, Outcome
 from .outcomes import deadline_timer
 from .policy import OPENING_METHODS
+from .queueing import Queueing
 from .report import NotificationLost
 from .rounds import Round, asks_for_input, continuing_key
-from .shared import Doubt, Named
+from .shared import Doubt
 from .state import SessionState, SessionStep
 from .tasks import ends_task
+from .unsent import NEVER_SENT, given_up
 
-_BUSY_STATES = frozenset(
-    {SessionState.CONFIRMING, SessionState.REINITIALIZING, SessionState.RESTORING, SessionState.PROVING}
-)
 _UNCONFIRMED = frozenset({SessionState.INITIALIZING, SessionState.CONFIRMING, SessionState.LIVE})
 """In which requests wait for the server to have taken the host's `initialized`. In others they wait already: the
 guard sends its own in a session that it opens, and one of an earlier process is to be proven first."""
 
 
 @define(eq=False, repr=False)
-class Calls(Choosing):
+class Calls(Queueing):
     """What passes between the host and its requests."""
-
-    _waiting: dict[int, Call] = field(factory=dict, init=False)
-    """For a session or a connection, in the order they came; nothing of them is sent, and they have no row."""
-
-    @property
-    def queued(self) -> int:
-        """Requests of which nothing is sent yet."""
-        return len(self._waiting)
 
     # From the host.
 
@@ -102,53 +92,9 @@ class Calls(Choosing):
             self._wait(call)
             self._reinitialize()
 
-    def _awaits_session(self, call: Call) -> bool:
-        state = self.session.state
-        may_overtake = call.stateless or (state is SessionState.CONFIRMING and call.method == "ping")
-        return (state in _BUSY_STATES or state is SessionState.LOST) and not may_overtake
-
     def _go_out(self, call: Call) -> None:
         """It is no repeat, and there is whatever session it needs."""
         self._post(call)
-
-    def _wait(self, call: Call) -> None:
-        call.waits, call.troubled = True, self.is_replacing
-        if not call.first_wire_id:
-            self._set_deadline(call)
-        self._show(call)
-        self._waiting[call.first_wire_id] = call
-
-    def _turn_away(self, call: Call, answer: JSON) -> None:
-        """It waits no more, or cannot: nothing of it was sent."""
-        self._undo(call)
-        self._tell(call, answer)
-        self._stop_clock(call)
-
-    def _stop_clock(self, call: Call) -> None:
-        if call.first_wire_id:
-            self.out.append(CancelTimer(deadline_timer(call)))
-
-    def _drop(self, call: Call, why: str) -> None:
-        """Its caller waits no more; it leaves no trace."""
-        self._wait_no_more(call)
-        self._undo(call)
-        self._stop_clock(call)
-        self._tell_joined(call, Outcome.CANCELLED, f"{why}{NEVER_SENT}", None)
-
-    def _open_another(self, retry_after: float = 0.0) -> None:
-        super()._open_another(retry_after)
-        for call in self._waiting.values():  # also those that waited for a connection until now
-            call.troubled = call.troubled or not call.stateless
-
-    def _wait_no_more(self, call: Call) -> None:
-        del self._waiting[call.first_wire_id]
-        self.shared.end(call.digest, call)
-        unsent = Named(call.call_key, call.digest)
-        before = call.stood_for
-        for name in self.shared.names_of(call):
-            # The answer of the one that it repeats may have come meanwhile.
-            self.shared.name(name, before if before is not None and before.answer is not None else unsent)
-        self.shared.goes_on(call, unsent)
 
     def _call_from(self, sent: MessageSubmitted, known: Round | None = None) -> Call:
         """`known`: the call that it goes on with, where that was found before it had to wait."""
@@ -236,8 +182,8 @@ class Calls(Choosing):
             return
         ran = self._withdraw(call)
         call.cancelled = ran
-        before = "" if ran else NEVER_SENT
-        self._settle(call, Outcome.CANCELLED, f"cancelled by the caller{before}")
+        why = "cancelled by the caller"
+        self._settle(call, Outcome.CANCELLED, why if ran else given_up(call, why))
         known_as = self._known_as(call)
         if ran and known_as is not None and not call.stateless and not self.is_over(call):
             message = {**sent.message, "params": {**params, "requestId": known_as}}
@@ -278,25 +224,11 @@ class Calls(Choosing):
         )
         self._send(fresh)
 
-    @property
-    def _is_awaited(self) -> bool:
-        return bool(self._waiting or self._stranded)
-
-    def _refuse_waiting(self, why: str) -> None:
-        for call in [waiting for waiting in self._waiting.values() if not waiting.stateless]:
-            self._wait_no_more(call)
-            self._turn_away(call, session_lost_answer(call.host_id, call.method, call.tool, why))
-
     def deadline(self, first_wire_id: int) -> None:
         """The guard's own deadline for a request has passed."""
         waiting = self._waiting.get(first_wire_id)
         if waiting is not None:
-            what = "there was no session" if self._awaits_session(waiting) else "no connection was free"
-            self._wait_no_more(waiting)
-            why = f"{what} within {self.policy.deadline_name(waiting.method)}"
-            self._turn_away(
-                waiting, not_executed_answer(waiting.host_id, waiting.method, waiting.tool, "wire", why)
-            )
+            self._waited_too_long(waiting)
             return
         call = self.ledger.by_first(first_wire_id)
         if call is not None:
@@ -311,14 +243,16 @@ class Calls(Choosing):
             self._set_deadline(call)
             return
         if call.is_internal:
-            before = "" if self.streams.cancel(call) else NEVER_SENT
+            before = "" if self.streams.cancel(call) else f"{self._met_by(call)}{NEVER_SENT}"
             self._own_failed(call, f"no answer in time{before}")
             return
         stream = self.streams.of(call)
         wait = "" if stream is None else stream.connection.wait
         bound = self.policy.deadline_name(call.method)
+        met = self._met_by(call)  # while it waits
         if not self._withdraw(call):
-            self.not_executed(call, "wire", f"it could not be sent within {bound}")
+            again = "" if call.unrun is None else " again"
+            self.not_executed(call, "wire", f"it could not be sent{again} within {bound}{met}")
             return
         is_told = self._hears_cancel(call)
         call.cancelled = call.cancelled or is_told
@@ -385,7 +319,8 @@ class Calls(Choosing):
                 continue
             ran = self._withdraw(call)
             outcome = Outcome.IN_DOUBT if ran and not call.is_subscription else Outcome.CANCELLED
-            self._settle(call, outcome, "the host closed the connection" + ("" if ran else NEVER_SENT))
+            why = "the host closed the connection"
+            self._settle(call, outcome, why if ran else given_up(call, why))
         self.session.move(SessionStep.CLOSED)
 
 

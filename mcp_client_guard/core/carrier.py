@@ -137,6 +137,8 @@ class Carrying(Aside):
                 call.unsendable = lasts
                 self.calls.unopened(call, f"the stream of its session could not be opened ({why})", refusal)
             return
+        for call in filter(None, [awaiting.call for awaiting in self._still_awaiting()]):
+            call.met = why
         self.out.append(Report(Unreachable(stream.name, why, stream.budget.attempts)))
         self._get_anew(stream, self._delay(stream, retry_after))
 

@@ -8,11 +8,12 @@ from .actions import Reply
 from .answers import session_lost_answer
 from .crowding import Crowding
 from .inputs import HookRequested
-from .ledger import HOOK_KEY, NEVER_SENT, Call, Own
+from .ledger import HOOK_KEY, Call, Own
 from .messages import tool_named
 from .model import Outcome
 from .modern import dressed
 from .state import SessionState
+from .unsent import given_up
 
 
 @define(eq=False, repr=False)
@@ -67,7 +68,8 @@ class Hooking(Crowding):
                 if ran:
                     self._tell_cancelled(call, "the reconcile hook was stopped")
                 call.cancelled = ran
-                self._settle(call, Outcome.CANCELLED, f"the reconcile hook was stopped{'' if ran else NEVER_SENT}")
+                why = "the reconcile hook was stopped"
+                self._settle(call, Outcome.CANCELLED, why if ran else given_up(call, why))
 
     def _release(self) -> None:
         super()._release()

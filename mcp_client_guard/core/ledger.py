@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 HOOK_KEY = "hook:"
 """Begins the call key of what the `reconcile` hook has asked: in the store nothing else tells that from a call of
 the host's."""
-NEVER_SENT = " before it was sent"
-"""Ends the reason of a cancelled call of which no byte has left."""
 _TO_RUN_SECONDS = 1.0
 """After which a refusal may be said of a request that runs: what is refused unread is refused at once."""
 _MAX_IN_DOUBT = 1024
@@ -114,6 +112,10 @@ class Call:
     """Earlier sendings that did not run, by the server's word, since their session was gone."""
     refusal: Refusal | None = None
     """What its last sending drew."""
+    unrun: tuple[str, int] | None = None
+    """The server's last word that a sending of it did not run, and its status. None: none of them has left."""
+    met: str = ""
+    """Why the last attempt to send it failed, if nothing was written: for people."""
     drawn: tuple[Ran, Refusal] | None = None
     """What its POST drew beside a carrier, on which its answer may come yet, and what that says if none does."""
     said: JSON | None = None

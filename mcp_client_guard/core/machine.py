@@ -6,17 +6,18 @@ of its own. From the top:
     Hooking      what the `reconcile` hook asks            Reconnecting what the user has us open anew
     Crowding     requests that wait for a connection       Beside       posts that are over before their answer
     Calls        what the host sends                       Carrying     a legacy session, and its one GET stream
-    Choosing     which generation is used                  Aside        the standalone stream makes room for that
-    Taking       whose a message of the server's is        Barred       what the host's client cannot ask for
-    TakeOver     what a process that died has left         Streams      what the shell tells of a stream
-    HeirTasks    what became of its tasks                  Awaiting     an answer that may come on another stream
-    OwnRequests  who is told of our own answers            Disowning    answers that name another session
-    Moves        a server that changes its generation      Upgrading    to a socket, and back
-    Recovery     a session is lost, and opened again       Notes        posts that have no answer
-    Suspecting   is it lost: what a ping says              Closing      one last look before an answer
-    Detecting    streamable HTTP, or legacy HTTP+SSE       Trials       is a resume proven
-    Restoring    a new session brought to where we were    Placing      where an event belongs
-    Listening    subscriptions of 2026-07-28               Registry     every stream, and what of it is stored
+    Queueing     requests that wait to be sent             Aside        the standalone stream makes room for that
+    Choosing     which generation is used                  Barred       what the host's client cannot ask for
+    Taking       whose a message of the server's is        Streams      what the shell tells of a stream
+    TakeOver     what a process that died has left         Awaiting     an answer that may come on another stream
+    HeirTasks    what became of its tasks                  Disowning    answers that name another session
+    OwnRequests  who is told of our own answers            Upgrading    to a socket, and back
+    Moves        a server that changes its generation      Notes        posts that have no answer
+    Recovery     a session is lost, and opened again       Closing      one last look before an answer
+    Suspecting   is it lost: what a ping says              Trials       is a resume proven
+    Detecting    streamable HTTP, or legacy HTTP+SSE       Placing      where an event belongs
+    Restoring    a new session brought to where we were    Registry     every stream, and what of it is stored
+    Listening    subscriptions of 2026-07-28
     Reconciling  calls without stream or session
     Repeats      is this call another one come again
     Outcomes     how a request goes out; its one outcome

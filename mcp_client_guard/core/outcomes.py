@@ -199,7 +199,8 @@ class Outcomes(ABC):
             self._answer_others(call, answer)
             return
         if outcome is Outcome.CANCELLED and not call.cancelled:
-            word = not_executed_answer(None, call.method, call.tool, "wire", reason)
+            by, status = ("wire", None) if call.unrun is None else ("server", call.unrun[1])
+            word = not_executed_answer(None, call.method, call.tool, by, reason, status)
         else:
             word = self._doubt_answer(call, self._doubt_of(call, reason))
         self._answer_others(call, word, by_guard=True)

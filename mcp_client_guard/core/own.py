@@ -7,10 +7,11 @@ from abc import abstractmethod
 from attrs import define
 
 from .classify import is_said_in_session, is_suspect_answer
-from .ledger import NEVER_SENT, Call, Own, Refusal
+from .ledger import Call, Own, Refusal
 from .model import JSON, Outcome
 from .moves import Moves
 from .stream import Stream
+from .unsent import NEVER_SENT
 
 
 @define(eq=False, repr=False)

@@ -12,7 +12,7 @@ from .classify import Ran, once_taken
 from .consent import consent_to
 from .forms import why_unread
 from .inputs import Reconciled
-from .ledger import NEVER_SENT, Call, Own, Refusal
+from .ledger import Call, Own, Refusal
 from .messages import messages_of, says_the_same
 from .model import JSON, CallSettled, Outcome
 from .output_schema import misfits
@@ -20,6 +20,7 @@ from .repeats import Repeats
 from .state import SessionState
 from .stranded import MOST_REPEATS, Stranded
 from .timer import Timer, TimerKind
+from .unsent import NEVER_SENT, not_sent
 from .verdicts import Fail, Resend, Resolve
 
 _MOST_REFUSALS = 2
@@ -74,6 +75,8 @@ class Reconciling(Repeats):
     def _strand(self, stranded: Stranded) -> None:
         call = stranded.call
         call.troubled = True
+        if stranded.ran is Ran.NO and stranded.refusal is not None:
+            call.unrun, call.met = (stranded.reason, stranded.refusal.status), ""
         if stranded.ran is not Ran.NO and not self._may_become_known(stranded):
             self._tell_in_doubt(call, stranded.reason)
             return
@@ -101,6 +104,8 @@ class Reconciling(Repeats):
         elif call.is_internal:
             self._own_failed(call, f"{reason}{NEVER_SENT}" if by == "wire" else reason)
         else:
+            if by == "wire":
+                by, reason, status = not_sent(call, reason)
             super().not_executed(call, by, reason, status)
 
     def doubt_failure(self, call: Call, failure: str, said: JSON | None = None) -> bool:
@@ -317,12 +322,10 @@ class Reconciling(Repeats):
             if stranded.is_asked:
                 continue
             if stranded.ran is Ran.NO and not call.repeats:
-                status = stranded.refusal.status if stranded.refusal else None
-                self._tell(
-                    call,
-                    session_lost_answer(call.host_id, call.method, call.tool, f"{stranded.reason}; {why}", status),
-                )
-                self._settle(call, Outcome.NOT_EXECUTED, f"by {stranded.by}: {stranded.reason}; {why}")
+                met = why if stranded.by == "server" else f"{stranded.reason}; {why}"
+                by, reason, status = not_sent(call, met)
+                self._tell(call, session_lost_answer(call.host_id, call.method, call.tool, reason, status))
+                self._settle(call, Outcome.NOT_EXECUTED, f"by {by}: {reason}")
             else:
                 self._tell_in_doubt(call, f"{stranded.reason}; {why}")
 

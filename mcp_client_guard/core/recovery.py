@@ -42,6 +42,8 @@ class Recovery(Suspecting):
     """How often in a row that was given up for a while."""
     _is_resting: bool = field(default=False, init=False)
     """That was told, and nothing was tried since."""
+    _failed_by: str = field(default="", init=False)
+    """Why the last session that was tried in place of the lost one could not be opened."""
     _is_leaving: bool = field(default=False, init=False)
     """The streams of a lost session are being given up: what one of them opened would go with the others."""
 
@@ -105,6 +107,12 @@ class Recovery(Suspecting):
         self.session.move(SessionStep.REINITIALIZE_SENT)
         delay = Delay(self._attempts, None, retry_after)
         self._initializing = self._send_own(Own.INITIALIZE, "initialize", params, delay=delay)
+
+    @property
+    def met_in_opening(self) -> str:
+        """What the last attempt to open a session in place of the lost one came to, if there is none yet."""
+        met = "" if self._initializing is None else self._initializing.met
+        return met or self._failed_by
 
     def _may_look(self) -> bool:
         return self._may_open() and self._looks_lately < self.policy.reinitialize_limit
@@ -192,6 +200,7 @@ class Recovery(Suspecting):
             self._decide_all()
             self._release()
             return
+        self._failed_by = why
         self.session.move(SessionStep.REINITIALIZE_FAILED)
         self._attempts += 1
         if refusal is not None and not _is_away(refusal):
@@ -246,6 +255,7 @@ class Recovery(Suspecting):
 
     def _go_on(self) -> None:
         """The session is live. Whether it lasts is seen in a minute."""
+        self._failed_by = ""
         self._attempts = 0
         if self.session.session_id is not None and self.opens_standalone:
             self.streams.open_standalone()

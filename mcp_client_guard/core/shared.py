@@ -15,7 +15,7 @@ from .doubt import CallInDoubt
 from .heritage import PROCESS_DIED
 from .ledger import Call, Own
 from .messages import tells_of_success
-from .model import JSON, NOT_KNOWN, WAS_ANSWERED, Generation, Outcome, Told
+from .model import JSON, NOT_KNOWN, WAS_ANSWERED, Generation, Told
 from .rounds import NEVER, Round, asks_for_input
 from .stored import StoredCall
 
@@ -202,7 +202,7 @@ class SharedLedger:
                 continue
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
-            unknown = call.outcome in NOT_KNOWN and not call.never_left
+            unknown = call.outcome in NOT_KNOWN and not call.did_not_run
             # Whoever repeated one in doubt was told of it.
             is_untold = call.told is Told.NOBODY and not (unknown and call.repeats)
             since = None if is_untold else call.settled_at
@@ -220,11 +220,10 @@ class SharedLedger:
                     told = evolve(told, reason="it was answered, but its answer was not kept")
                 known = told if unknown or not_kept else None
                 found = Named(call.call_key, call.arguments_digest, None, call.answer, known)
-                ran_not = call.never_left or call.outcome is Outcome.NOT_EXECUTED
                 before = self.names.get(call.call_key)
                 if call.named and before is None:
                     self.name(call.call_key, found)
-                elif call.named and not ran_not:
+                elif call.named and not call.did_not_run:
                     self.name(call.call_key, _of_two(before, found))
                 if call.also_named is not None:
                     self._links[call.call_key] = call.also_named

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import evolve, field, frozen
 
-from .ledger import HOOK_KEY, NEVER_SENT
+from .ledger import HOOK_KEY
 from .model import (
     JSON,
     AnswerDrained,
@@ -23,6 +23,7 @@ from .model import (
     SessionOpened,
     Told,
 )
+from .unsent import says_unsent
 
 
 @frozen
@@ -71,9 +72,10 @@ class StoredCall:
         return self.call_key.startswith(HOOK_KEY) and not self.named
 
     @property
-    def never_left(self) -> bool:
-        """Its caller gave it up before it was sent. Other outcomes may have such words of something else."""
-        return self.outcome is Outcome.CANCELLED and (self.reason or "").endswith(NEVER_SENT)
+    def did_not_run(self) -> bool:
+        """It was not executed; or its caller gave it up before it was sent, or before it was sent again."""
+        unsent = self.outcome is Outcome.CANCELLED and says_unsent(self.reason or "")
+        return unsent or self.outcome is Outcome.NOT_EXECUTED
 
 
 @frozen

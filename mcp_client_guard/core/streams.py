@@ -319,6 +319,9 @@ class Streams(Awaiting):
         """Nothing of this request has left, or stands: it is safe to try again, if that is of any use."""
         call = stream.call
         assert call is not None
+        call.met = told.why
+        if told.refused is not None:
+            call.unrun = f"HTTP {told.refused}", told.refused
         stream.budget.attempts += 1
         if stream.is_unwanted or self.calls.is_judged(call):
             self._finish(stream)

@@ -11,7 +11,7 @@ from .classify import LOCKED, METHOD_NOT_FOUND, code_of, is_worth_repeating
 from .heir_tasks import HeirTasks
 from .heritage import PROCESS_DIED, Heir, Heritage, OldSession
 from .inputs import MessageSubmitted
-from .ledger import NEVER_SENT, Call, Own, Refusal, wait_of
+from .ledger import Call, Own, Refusal, wait_of
 from .messages import result_of
 from .meta import without_meta
 from .model import JSON, Outcome
@@ -19,6 +19,7 @@ from .outcomes import deadline_timer
 from .restoring import tools_of
 from .state import SessionState, SessionStep
 from .stream import STANDALONE, STANDALONE_NAME
+from .unsent import NEVER_SENT
 
 _MOST_PROOFS = 4
 _PROOF_SECONDS = 30.0
@@ -90,10 +91,10 @@ class TakeOver(HeirTasks):
         self._prove()
         return True
 
-    def _prove(self, retry_after: float = 0.0) -> None:
+    def _prove(self, met: str = "", retry_after: float = 0.0) -> None:
         delay = Delay(self._proofs, None, min(retry_after, _PROOF_SECONDS))
         self._proofs += 1
-        self._send_own(Own.PROOF, "ping", {}, delay=delay)
+        self._send_own(Own.PROOF, "ping", {}, delay=delay).met = met
 
     def _not_proven(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         """The server has said neither that the old session lives nor that it is gone."""
@@ -102,7 +103,7 @@ class TakeOver(HeirTasks):
         if refusal is not None and refusal.status in LOCKED:
             self._put_off(reason, refusal.status)
         elif later and may_ask and not call.unsendable:
-            self._prove(wait_of(refusal))
+            self._prove(reason, wait_of(refusal))
         elif call.unsendable or reason.endswith(NEVER_SENT):
             self._put_off(reason, None)  # nor could another session be opened
         else:
