@@ -120,6 +120,7 @@ class Calls(Queueing):
             call_key=key,
             may_have_side_effects=self._may_have_side_effects(method, tool),
             incarnation=self.session.incarnation,
+            first_wire_id=self._clocks.pop(message["id"], 0),
             stateless=stateless,
             host_token=host_token_of(message),
             sent=sent,

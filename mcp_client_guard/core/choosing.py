@@ -32,7 +32,6 @@ from .messages import result_of
 from .meta import meta_object, without_meta
 from .model import JSON, Generation, GenerationFound
 from .modern import STATELESS_FROM
-from .outcomes import TRIAL_SECONDS
 from .report import GenerationChosen, OrphanDropped
 from .session import session_headers
 from .state import SessionState, SessionStep, StreamState
@@ -119,6 +118,7 @@ class Choosing(Taking):
             self._pass_on(sent)
         else:
             self._probes.append(sent)
+            self._hold_back(sent)
             if self._trial is None or not self._trial.in_flight:
                 self._end_trial()  # of an earlier probe, if the host has not taken it
                 self.is_trying = True
@@ -132,6 +132,7 @@ class Choosing(Taking):
         return self.shared.found is Generation.STATELESS_HTTP and is_fresh
 
     def _refuse_probe(self, sent: MessageSubmitted) -> None:
+        self._let_go(sent)
         self._deliver(error_answer(sent.message["id"], METHOD_NOT_FOUND, "Method not found"))
 
     @abstractmethod
@@ -157,7 +158,7 @@ class Choosing(Taking):
         """A server that is away for a moment has said nothing of its generation: it is asked again while the probe
         can be held."""
         is_away = refusal.status in BUSY or is_of_gateway(refusal.status, refusal.body)
-        in_time = refusal.wait < TRIAL_SECONDS
+        in_time = refusal.wait < self._trial_seconds
         return is_away and in_time and trial.sendings < self.policy.max_attempts
 
     def _take_trial(self, stream: Stream, call: Call, message: JSON) -> None:
@@ -217,6 +218,7 @@ class Choosing(Taking):
             self._end_trial()
             return False
         self._tried = None
+        self._let_go(sent)
         self.session.move(SessionStep.INITIALIZE_SENT)
         self.begin_anew()
         self.opened(trial.stream, trial.params, trial.result)
@@ -242,9 +244,11 @@ class Choosing(Taking):
 
     def _drop_probe(self, host_id: object) -> bool:
         """The host asks no longer."""
-        before = len(self._probes)
-        self._probes = [sent for sent in self._probes if sent.message["id"] != host_id]
-        return len(self._probes) < before
+        dropped = [sent for sent in self._probes if sent.message["id"] == host_id]
+        self._probes = [sent for sent in self._probes if sent not in dropped]
+        for sent in dropped:
+            self._let_go(sent)
+        return bool(dropped)
 
     # What is found.
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
-TRIAL_SECONDS = 5.0
+_PROOF_SECONDS = 30.0
+"""How long the session of an earlier process is asked about, while the host's `initialize` waits for that."""
+_TRIAL_SECONDS = 5.0
 """How long the guard waits for a session that is tried, while the host waits for the answer to its probe (SDK 2.3:
 10 s)."""
 
@@ -51,6 +53,8 @@ class Outcomes(ABC):
     streams: Beside = field(init=False)
     joins: dict[str | int, Repeat] = field(factory=dict, init=False)
     """Requests of this host's that wait for the answer to another call, which they repeat."""
+    _clocks: dict[str | int, int] = field(factory=dict, init=False)
+    """Of what a host begins with, while the guard tries something first: its deadline, by its ID."""
 
     # Sending.
 
@@ -105,9 +109,39 @@ class Outcomes(ABC):
     def _set_deadline(self, call: Call) -> None:
         """One for all that it waits for and for all its sendings."""
         call.first_wire_id = call.wire_id
-        seconds = self.policy.deadline_of(call.tool, call.method) if call.own in (None, Own.TASK) else OWN_SECONDS
-        seconds = TRIAL_SECONDS if call.own is Own.TRIAL else seconds
-        self.out.append(SetTimer(deadline_timer(call), seconds))
+        self.out.append(SetTimer(deadline_timer(call), self._seconds_for(call)))
+
+    def _seconds_for(self, call: Call) -> float:
+        if call.own is Own.TRIAL:
+            return self._trial_seconds
+        if call.own is Own.PROOF:
+            return self._proof_seconds
+        return self.policy.deadline_of(call.tool, call.method) if call.own in (None, Own.TASK) else OWN_SECONDS
+
+    @property
+    def _trial_seconds(self) -> float:
+        return min(_TRIAL_SECONDS, self._half_of_opening)
+
+    @property
+    def _proof_seconds(self) -> float:
+        return min(_PROOF_SECONDS, self._half_of_opening)
+
+    @property
+    def _half_of_opening(self) -> float:
+        """What the guard tries first takes no more of the time of what the host begins with."""
+        return self.policy.deadline_of(None, "initialize") / 2
+
+    def _hold_back(self, sent: MessageSubmitted) -> None:
+        """The guard tries something before this goes out, or is answered; its deadline counts from now on."""
+        self._let_go(sent)
+        number = self._clocks[sent.message["id"]] = self.ledger.new_wire_id()
+        self.out.append(SetTimer(_deadline(number), self.policy.deadline_of(None, sent.message["method"])))
+
+    def _let_go(self, sent: MessageSubmitted) -> None:
+        """It is held back no more, and has its answer."""
+        number = self._clocks.pop(sent.message["id"], None)
+        if number is not None:
+            self.out.append(CancelTimer(_deadline(number)))
 
     def _show(self, call: Call) -> None:
         """From now on a repeat finds it."""
@@ -323,4 +357,8 @@ def _is_no_news(call: Call, outcome: Outcome) -> bool:
 
 def deadline_timer(call: Call) -> Timer:
     """One for all sendings of a request."""
-    return Timer(TimerKind.DEADLINE, call.first_wire_id)
+    return _deadline(call.first_wire_id)
+
+
+def _deadline(first_wire_id: int) -> Timer:
+    return Timer(TimerKind.DEADLINE, first_wire_id)

@@ -180,7 +180,7 @@ class GuardPolicy:
     open_timeout: float = field(default=300.0, validator=_seconds)
     """The same for what a host begins with (`initialize`, `server/discover`), however often that is tried, unless
     `call_deadline` is less: for servers that accept and stay silent. As long as the SDKs' own transports wait; set
-    it below what your host waits itself."""
+    it below what your host waits itself. What the guard tries first meanwhile takes half of it at most."""
     in_doubt_as: Literal["result", "error"] = field(default="result", validator=_one_of("result", "error"))
     """How a tool call in doubt is reported: an `isError` result (frameworks do not repeat those), or an error.
     One that asks for a task (2025-11-25) has an error, whatever this says."""

@@ -22,7 +22,6 @@ from .stream import STANDALONE, STANDALONE_NAME
 from .unsent import NEVER_SENT
 
 _MOST_PROOFS = 4
-_PROOF_SECONDS = 30.0
 
 
 @define(eq=False, repr=False)
@@ -64,7 +63,9 @@ class TakeOver(HeirTasks):
             if older.message["id"] != sent.message["id"]:
                 why = "the host opened another session"
                 self._deliver(not_executed_answer(older.message["id"], "initialize", None, "wire", why))
+                self._let_go(older)
             self._offer = sent
+            self._hold_back(sent)
             if same:
                 return True
             self._abandon_offer("the host's initialize has other parameters")
@@ -87,19 +88,20 @@ class TakeOver(HeirTasks):
             self._abandon("the host's initialize has other parameters")
             return False
         self._offer, self._offered = sent, heritage
+        self._hold_back(sent)
         self._offered_at, self._proofs = self.clock.now, 0
         self._prove()
         return True
 
     def _prove(self, met: str = "", retry_after: float = 0.0) -> None:
-        delay = Delay(self._proofs, None, min(retry_after, _PROOF_SECONDS))
+        delay = Delay(self._proofs, None, min(retry_after, self._proof_seconds))
         self._proofs += 1
         self._send_own(Own.PROOF, "ping", {}, delay=delay).met = met
 
     def _not_proven(self, call: Call, reason: str, refusal: Refusal | None) -> None:
         """The server has said neither that the old session lives nor that it is gone."""
         later = refusal is None or is_worth_repeating(refusal.status)
-        may_ask = self._proofs < _MOST_PROOFS and self.clock.now - self._offered_at < _PROOF_SECONDS
+        may_ask = self._proofs < _MOST_PROOFS and self.clock.now - self._offered_at < self._proof_seconds
         if refusal is not None and refusal.status in LOCKED:
             self._put_off(reason, refusal.status)
         elif later and may_ask and not call.unsendable:
@@ -117,6 +119,7 @@ class TakeOver(HeirTasks):
         self.heritage = evolve(heritage, heirs=())  # they are known by now
         self.session.forget()
         self.session.move(SessionStep.ABANDONED)
+        self._let_go(sent)
         by = "wire" if status is None else "server"
         self._deliver(not_executed_answer(sent.message["id"], "initialize", None, by, reason, status))
         self._refuse_waiting(f"the session of an earlier process could not be proven ({reason})")
@@ -172,6 +175,7 @@ class TakeOver(HeirTasks):
     def _adopt(self, sent: MessageSubmitted, old: OldSession) -> None:
         """The server has answered under the old session."""
         self._offer = self._offered = None
+        self._let_go(sent)
         self.session.move(SessionStep.ADOPTED)
         self.is_initialized = old.was_used
         self.asked.restore(old.answers)

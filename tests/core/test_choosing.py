@@ -14,8 +14,20 @@ from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.report import GenerationChosen, OrphanDropped
 from mcp_client_guard.core.shared import SharedLedger
 from mcp_client_guard.core.state import SessionState
-from mcp_client_guard.core.timer import TimerKind
-from tests.core.driver import RESULT, SESSION, Driver, Peer, delivered, note, of, outcomes, records, reports
+from mcp_client_guard.core.timer import Timer, TimerKind
+from tests.core.driver import (
+    RESULT,
+    SESSION,
+    Driver,
+    Peer,
+    delivered,
+    methods,
+    note,
+    of,
+    outcomes,
+    records,
+    reports,
+)
 from tests.core.legacy import LEGACY_RESULT, Legacy
 
 INFO: JSON = {"name": "host", "version": "1"}
@@ -228,8 +240,56 @@ def test_where_no_session_opens_the_probe_passes(driver: Driver, trial: Peer, ho
 
 
 def test_a_trial_waits_for_seconds_and_not_for_call_deadline(driver: Driver, trial: Peer) -> None:
-    due = next(at for timer, at in driver.timers.items() if timer.kind is TimerKind.DEADLINE)
-    assert due - driver.now == 5.0
+    assert driver.timers[Timer(TimerKind.DEADLINE, trial.stream)] - driver.now == 5.0
+
+
+@pytest.mark.parametrize("how", ["silent", 503, 429, "not written"])
+@pytest.mark.parametrize(("policy", "tried", "bound"), [
+    (GuardPolicy(open_timeout=3), 1.5, 3),
+    (GuardPolicy(open_timeout=3, call_deadline=2), 1, 2),
+    (GuardPolicy(open_timeout=30), 5, 30),
+    (GuardPolicy(), 5, 300),
+])  # fmt: skip
+def test_a_probe_has_its_outcome_within_its_own_deadline_whatever_is_tried_first(
+    how: Any, policy: GuardPolicy, tried: float, bound: float
+) -> None:
+    driver = Driver(policy, generation="auto")
+    asked, began = probe(driver), driver.now
+    trial = driver.sent("initialize")
+    if isinstance(how, int):
+        trial.refuse(how)
+    elif how == "not written":
+        trial.not_written()
+    assert "server/discover" in methods(driver.elapse(TimerKind.DEADLINE, trial.stream))
+    assert driver.now == began + tried
+    if isinstance(how, int):
+        driver.sent("server/discover").refuse(how)
+    elif how == "not written":
+        driver.sent("server/discover").not_written()
+    (due,) = [timer for timer in driver.timers if timer.kind is TimerKind.DEADLINE]
+    (told,) = delivered(driver.elapse(due.kind, due.stream))
+    assert (told["id"], driver.now) == (asked.host_id, began + bound)
+
+
+@pytest.mark.parametrize("how", ["a session", "cancelled", "passed on"])
+def test_the_deadline_of_a_probe_ends_with_it(driver: Driver, how: str) -> None:
+    asked = probe(driver)
+    trial = driver.sent("initialize")
+    if how == "a session":
+        assert refused_probes(by_events(trial)) == [asked.host_id]
+    elif how == "cancelled":
+        driver.cancel(asked)
+        trial.refuse(406)
+    else:
+        trial.refuse(406)
+        driver.sent("server/discover").answer(DISCOVERED)
+    assert not [timer for timer in driver.timers if timer.kind is TimerKind.DEADLINE]
+
+
+def test_a_server_that_wants_it_later_than_a_trial_may_take_is_not_waited_for() -> None:
+    driver = Driver(GuardPolicy(open_timeout=3), generation="auto")
+    probe(driver)
+    assert "server/discover" in methods(driver.sent("initialize").refuse(503, retry_after=2))
 
 
 # What is remembered.

@@ -35,6 +35,8 @@ from tests.core.driver import (
     SESSION,
     Peer,
     delivered,
+    error_of,
+    methods,
     note,
     of,
     outcomes,
@@ -103,6 +105,63 @@ def test_a_session_is_gone_on_with_whatever_the_host_s_trace_is(then: dict[str, 
     assert two.sent("ping").order.headers["mcp-session-id"] == SESSION
     again = two.request("initialize", {**PARAMS, **then})
     assert delivered(two.sent("ping").answer({}))[-1]["id"] == again.host_id
+
+
+@pytest.mark.parametrize(("policy", "asked", "bound"), [
+    (GuardPolicy(open_timeout=3), 1.5, 3),
+    (GuardPolicy(call_deadline=8), 4, 8),
+    (GuardPolicy(), 30, 300),
+])  # fmt: skip
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_the_host_s_initialize_has_its_outcome_within_its_own_deadline(
+    policy: GuardPolicy, asked: float, bound: float, is_slow: bool
+) -> None:
+    """However long the old session is asked about: a server that is silent."""
+    two, sent = offered(opened(Process(policy=policy)).process.killed())
+    began = two.now
+    if is_slow:  # it is asked once more
+        two.now += asked / 2
+        two.sent("ping").refuse(503)
+        two.sent("ping").begin()
+    actions = two.elapse(TimerKind.DEADLINE, two.sent("ping").stream)
+    assert two.now == began + asked * (1.5 if is_slow else 1)
+    assert "initialize" in methods(actions)
+    (due,) = [timer for timer in two.timers if timer.kind is TimerKind.DEADLINE]
+    (told,) = delivered(two.elapse(due.kind, due.stream))
+    assert (told["id"], two.now) == (sent.host_id, began + bound)
+
+
+def test_what_kept_the_old_session_from_being_asked_about_is_told() -> None:
+    two, _ = offered(opened().process.killed())
+    two.sent("ping").refuse(503, retry_after=20)
+    two.now += 20  # the next one waits for as long
+    two.sent("ping").not_written()
+    two.now += 5
+    reason = error_of(two.elapse(TimerKind.DEADLINE, two.sent("ping").stream))["data"]["reason"]
+    assert reason == "no answer in time (last: ConnectError) before it was sent"
+    three, _ = offered(opened().process.killed())
+    three.sent("ping").refuse(503, retry_after=20)
+    reason = error_of(three.elapse(TimerKind.DEADLINE, three.sent("ping").stream))["data"]["reason"]
+    assert reason == "no answer in time (last: HTTP 503) before it was sent"
+
+
+@pytest.mark.parametrize("how", ["adopted", "put off", "overtaken"])
+def test_its_deadline_ends_with_it(how: str) -> None:
+    two, sent = offered(opened().process.killed())
+    due = [
+        timer
+        for timer in two.timers
+        if timer.kind is TimerKind.DEADLINE and timer.stream < two.sent("ping").stream
+    ]
+    assert len(due) == 1
+    if how == "adopted":
+        two.sent("ping").answer({})
+    elif how == "put off":
+        two.sent("ping").refuse(401)
+    else:
+        newer = two.request("initialize", PARAMS)
+        assert [m["id"] for m in delivered(newer.actions)] == [sent.host_id]
+    assert due[0] not in two.timers
 
 
 def test_requests_that_come_before_the_session_is_proven_wait() -> None:
