@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -23,7 +24,7 @@ from .core.heritage import Heritage
 from .core.inputs import Forwarded, ReconnectRequested
 from .core.machine import Machine
 from .core.report import Event
-from .core.wire_ids import EarlierIds, block_of, first_wire_id
+from .core.wire_ids import FIRST_IDS, EarlierIds, block_of, first_wire_id
 from .stores import Claim
 from .transports import http
 from .transports.inbox import Inbox, ReadStream, WriteStream
@@ -123,7 +124,7 @@ class Connection:
         assert tasks is not None
         self._callback = None if guard._on_event is None else Callback(guard._on_event, tasks, guard._name)
         inbox = Inbox(guard.policy.max_event_size)
-        first = first_wire_id(number)
+        first = first_wire_id(number, secrets.randbelow(FIRST_IDS))
         guard._ownership.blocks.append(block_of(first))
         limit = None if guard._client is None else http.connection_limit(guard._client, guard.url)
         machine = self._machine = Machine(

@@ -11,15 +11,18 @@ _STRIDE = 14503
 """Blocks from one connection's to the next one's. A connection of millions of requests needs the blocks behind its
 own, up to 32 of which are of none of the next 400 connections, nor of the last."""
 _BACK = pow(_STRIDE, -1, BLOCKS)
-_LAPS = 32
+_LAPS = 8
 """When all blocks were used they are used again, from another place within them: a session may have outlived as
 many connections."""
+FIRST_IDS = _EACH // _LAPS // 2
+"""From how many a connection's first ID is chosen, of its place in its block. A store that is restored from a
+backup gives the same number twice, and a server that has not been restored knows the IDs of both."""
 
 
-def first_wire_id(number: int) -> int:
-    """Of the connection with this number, from 0."""
+def first_wire_id(number: int, nth: int) -> int:
+    """Of the connection with this number, from 0; `nth` of `FIRST_IDS`, chosen at random."""
     lap, place = divmod(number, BLOCKS)
-    return 1 + place * _STRIDE % BLOCKS * _EACH + lap % _LAPS * (_EACH // _LAPS)
+    return 1 + place * _STRIDE % BLOCKS * _EACH + lap % _LAPS * (_EACH // _LAPS) + nth
 
 
 def block_of(wire_id: int) -> int:

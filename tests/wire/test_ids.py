@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 
-from mcp_client_guard import CallSettled, Guard, Outcome, SessionLost
+from mcp_client_guard import CallSettled, Guard, Outcome, SessionLost, SQLiteStore, _connection
 from mcp_client_guard._connection import Connection
 from mcp_client_guard._messages import plain_codec
 from mcp_client_guard.core.meta import CALL_KEY
@@ -400,3 +403,20 @@ async def test_a_call_does_not_wait_for_the_pong_that_its_stream_has_asked_for(s
     async with by_sdk(ScriptedMcp(call=call, notify=notify)) as (_, host):
         assert await host.call() == Answer("done")
         assert [told.outcome for told in host.of(CallSettled) if told.tool] == [Outcome.COMPLETED]
+
+
+async def test_a_connection_begins_at_a_random_place_for_a_store_may_be_restored_from_a_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives the same number again, and so the same block, to a session that lives on."""
+
+    async def first_id(store: Path, place: int) -> int:
+        monkeypatch.setattr(_connection, "secrets", SimpleNamespace(randbelow=lambda below: place % below))
+        async with plainly(ScriptedMcp(), store=SQLiteStore(store), key="orders") as (server, _):
+            (first,) = [r.rpc_id for r in server.requests if r.rpc_method == "initialize"]
+        return int(first)
+
+    store, backup = tmp_path / "agent.db", tmp_path / "backup.db"
+    await first_id(store, 5)
+    shutil.copy(store, backup)
+    assert await first_id(backup, 4000) - await first_id(store, 17) == 4000 - 17
