@@ -44,6 +44,7 @@ class StoredCall:
     """None: in flight, or left without an outcome by a process that died (then it is in doubt)."""
     reason: str | None
     settled_at: float | None
+    """When it got its outcome; or when somebody was told of that, where repeats are held back from then on."""
     named: bool
     """The host chose the call key."""
     answer: JSON | None = field(repr=False)

@@ -81,8 +81,9 @@ class Claim(Protocol):
         `CallSettled` and `TaskEnded` may name another `slot`, whose row is meant instead.
         `CallRepeated` counts on the newest row of its call key, in any slot; `ConsentSpent`, `CallNamed` mark it;
         `OutcomeTold` lowers who is still to be told, in every row of its call key, and deletes their answers
-        if they were `taken`. A call goes, in time, once it has an outcome and no open task. `SessionEnded` deletes
-        the session's cursors and answers.
+        if they were `taken`. Where nobody had been told until then it stamps `settled_at` anew, and so does
+        `AnswerDrained` for a call that may have run: repeats are held back from then on. A call goes, in time,
+        once it has an outcome and no open task. `SessionEnded` deletes the session's cursors and answers.
 
         Ignored are: what is said of an unknown row (it was pruned, or its `CallSent` was refused);
         `SessionEnded`, `CursorMoved`, `CursorDropped` and `ServerAnswered` for a session that is unknown or

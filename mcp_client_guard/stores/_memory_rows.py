@@ -87,6 +87,8 @@ class MemoryCall:
                 if record.answer is not None:
                     self.answer = record.answer
             case AnswerDrained():
+                if self.told is Told.NOBODY and self.outcome in NOT_KNOWN:
+                    self.settled_at = now
                 self.told = Told.CALLER
                 if not record.kept:
                     self.answer = None
@@ -228,6 +230,8 @@ class KeyRows:
                         continue
                     if record.taken and known.told is not Told.CALLER:
                         known.answer = None
+                    if known.told is Told.NOBODY:
+                        known.settled_at = now
                     known.told = min(known.told, record.told, key=lambda told: told.value)
             case GenerationFound():
                 self._found(origin, record.generation)

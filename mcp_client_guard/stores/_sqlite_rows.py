@@ -32,6 +32,7 @@ from mcp_client_guard.core.model import (
     SessionOpened,
     TaskCreated,
     TaskEnded,
+    Told,
     assert_never,
 )
 from mcp_client_guard.core.stored import without_drained_answers
@@ -45,6 +46,7 @@ from mcp_client_guard.stores._sqlite_schema import (
 
 _HAS_ANSWER = ", ".join(f"'{outcome.value}'" for outcome in HAS_ANSWER)
 _NOT_KNOWN = ", ".join(f"'{outcome.value}'" for outcome in NOT_KNOWN if outcome is not None)
+_IS_NEWS = f"untold = {Told.NOBODY.value}"
 _THIS_SESSION = "key = ? AND slot = ? AND incarnation = ?"
 _THIS_CALL = f"{_THIS_SESSION} AND wire_id = ?"
 # `+key` has SQLite look from the end, where the newest row of a call key mostly is, and not by the index.
@@ -103,7 +105,7 @@ def _keep(db: sqlite3.Connection, owner: Owner, slot: int, record: Record, now: 
         case CallRepeated():
             db.execute("UPDATE call SET repeats = repeats + 1" + _NEWEST, _named(owner, record.call_key))
         case OutcomeTold():
-            _tell(db, owner, record)
+            _tell(db, owner, record, now)
         case CallNamed():
             named = (record.name, *_named(owner, record.call_key))
             db.execute("UPDATE call SET also_named = ?" + _NEWEST, named)
@@ -134,7 +136,11 @@ def _keep_of_call(db: sqlite3.Connection, owner: Owner, slot: int, record: CallR
             )
         case AnswerDrained():
             answer = "answer" if record.kept else "NULL"
-            db.execute(f"UPDATE call SET untold = 0, answer = {answer} WHERE {_THIS_CALL}", call)
+            at = f"CASE WHEN {_IS_NEWS} AND outcome IN ({_NOT_KNOWN}) THEN ? ELSE settled_at END"
+            db.execute(
+                f"UPDATE call SET settled_at = {at}, untold = 0, answer = {answer} WHERE {_THIS_CALL}",
+                (now, *call),
+            )
         case TaskCreated():
             db.execute(
                 f"UPDATE call SET task_id = ?, task_is_extension = ?, task_open = 1 WHERE {_THIS_CALL}",
@@ -223,14 +229,15 @@ def _named(owner: Owner, call_key: str) -> tuple[str, str, str | None]:
     return owner.key, call_key, owner.principal
 
 
-def _tell(db: sqlite3.Connection, owner: Owner, told: OutcomeTold) -> None:
+def _tell(db: sqlite3.Connection, owner: Owner, told: OutcomeTold, now: float) -> None:
     """Few rows are untold: they have an index of their own."""
+    at = f"CASE WHEN {_IS_NEWS} THEN ? ELSE settled_at END"
     answer = "NULL" if told.taken else "answer"
     of_these = f" AND coalesce(outcome, '') NOT IN ({_HAS_ANSWER})" if told.as_doubt else ""
     db.execute(
-        f"UPDATE call SET untold = min(untold, ?), answer = {answer}"
+        f"UPDATE call SET settled_at = {at}, untold = min(untold, ?), answer = {answer}"
         f" WHERE key = ? AND untold AND call_key = ? AND principal IS ?{of_these}",
-        (told.told.value, *_named(owner, told.call_key)),
+        (now, told.told.value, *_named(owner, told.call_key)),
     )
 
 

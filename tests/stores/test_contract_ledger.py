@@ -152,6 +152,32 @@ async def test_who_has_been_told_only_ever_grows(store: Store) -> None:
     await other.release()
 
 
+async def test_an_outcome_is_dated_from_when_somebody_was_told_where_repeats_are_held_back_from_then_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a call that may have run, or whose answer was listed: the window of the latch begins with that."""
+    day = 86_400.0
+    claim = await claimed(store)
+    outcomes = (Outcome.IN_DOUBT, Outcome.CANCELLED, Outcome.COMPLETED, Outcome.RECOVERED)
+    for slot, outcome in enumerate(outcomes, 1):
+        row = CallSettled(1, 1, outcome, "", None, Told.NOBODY)
+        await claim.write(slot, [sent(1, call_key=f"key-{slot}"), row])
+        await claim.write(10 + slot, [sent(1, call_key=f"drained-{slot}"), row])
+    begun = (await store.calls())[0].settled_at
+    assert begun is not None
+    monkeypatch.setattr("time.time", lambda now=time.time: now() + day)
+    await claim.write(9, [OutcomeTold(f"key-{slot}", Told.LISTED) for slot in (1, 4)])
+    for slot in range(1, 5):
+        await claim.write(10 + slot, [AnswerDrained(1, 1)])
+    later = [(c.call_key, c.settled_at) for c in await store.calls() if (c.settled_at or 0) > begun + day / 2]
+    assert [key for key, _ in later] == ["key-1", "drained-1", "drained-2", "key-4"]
+    monkeypatch.setattr("time.time", lambda now=time.time: now() + day)
+    await claim.write(9, [OutcomeTold(f"key-{slot}", Told.CALLER) for slot in (1, 4)])
+    again = [(c.call_key, c.settled_at) for c in await store.calls() if (c.settled_at or 0) > begun + day / 2]
+    assert again == later, "once"
+    await claim.release()
+
+
 async def test_an_answer_that_was_taken_goes_and_no_other(store: Store) -> None:
     claim = await claimed(store)
     row = CallSettled(1, 1, Outcome.RECOVERED, "late", ANSWER, Told.NOBODY)
