@@ -223,7 +223,7 @@ class Connection:
             case Forward():
                 for other in self._guard._ownership.connections:
                     if other._number == order.machine and other._shell is not None:
-                        other._shell.feed(Forwarded(order.message, order.by_guard))
+                        other._shell.feed(Forwarded(order.message, order.of, order.by_guard))
             case _:
                 assert self._hooks is not None
                 self._hooks.carry_out(order)

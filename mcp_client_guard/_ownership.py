@@ -167,7 +167,10 @@ class Ownership:
     def tell_recovered(self, found: Iterable[StoredCall]) -> list[StoredCall]:
         """Of these rows those of dead processes, as they are to be told; taken down as told."""
         calls = [c for c in found if (c.slot, c.incarnation, c.wire_id) in self.recovered]
-        self.listed = [call.call_key for call in calls if call.told is Told.NOBODY]
+        listed = [call for call in calls if call.told is Told.NOBODY]
+        self.listed = [call.call_key for call in listed]
+        for call in listed:  # the window of the repeat latch begins
+            self.shared.listed(call.arguments_digest, call.call_key, time.monotonic() + self._clock)
         calls = [evolve(c, told=Told.LISTED) if c.told is Told.NOBODY else c for c in calls]
         return [c if c.outcome else evolve(c, outcome=Outcome.IN_DOUBT, reason=PROCESS_DIED) for c in calls]
 

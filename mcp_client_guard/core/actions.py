@@ -195,6 +195,8 @@ class Forward:
 
     machine: int
     message: JSON = field(repr=False)
+    of: str
+    """The call key of the one that it answers: that which was joined may have been a repeat itself."""
     by_guard: bool
     """As that of a call: the guard's own word, and no answer."""
 

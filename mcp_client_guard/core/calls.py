@@ -15,8 +15,7 @@ from .outcomes import deadline_timer
 from .policy import OPENING_METHODS
 from .queueing import Queueing
 from .report import NotificationLost
-from .rounds import Round, asks_for_input, continuing_key
-from .shared import Doubt
+from .rounds import Round, continuing_key
 from .state import SessionState, SessionStep
 from .tasks import ends_task
 from .unsent import NEVER_SENT, given_up
@@ -272,6 +271,7 @@ class Calls(Queueing):
 
     def drained(self, call: Call | Repeat, message: JSON) -> None:
         """The host has taken the answer to this request; or that of the call which it repeats."""
+        self._told(call, heard=True)
         if isinstance(call, Repeat):
             self._repeat_drained(call, message)
             return
@@ -283,25 +283,10 @@ class Calls(Queueing):
         if ends_task(call.method, message):
             self.task_drained(call, message)
 
-    def _give_up_answers(self, host_id: object = None) -> None:
-        """The host leaves, or has cancelled this request, with the answer untaken: the first repeat gets that."""
-        for answered, answer in self.streams.untaken():
-            call = answered.call if isinstance(answered, Repeat) else answered
-            is_given_up = host_id in (None, call.host_id) and call.untold and call.is_unsafe_call
-            if is_given_up and _is_kept(answered, answer):
-                call.untold = False
-                key = answered.of if isinstance(answered, Repeat) else call.call_key
-                told = self._doubt_of(call, "its answer was not taken", key)
-                named = call.named or key in self.shared.names
-                went_on_from = continuing_key(call.method, call.params)
-                now, number = self.clock.now, call.wire_id
-                doubt = Doubt(key, told, now, named, answer, went_on_from, number=number)
-                self.shared.doubt(call.digest, doubt)
-
     # Other connections.
 
     def forwarded(self, told: Forwarded) -> None:
-        self.deliver_joined(told.message, told.by_guard)
+        self.deliver_joined(told.message, told.of, told.by_guard)
 
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
@@ -323,14 +308,3 @@ class Calls(Queueing):
             why = "the host closed the connection"
             self._settle(call, outcome, why if ran else given_up(call, why))
         self.session.move(SessionStep.CLOSED)
-
-
-def _is_kept(answered: Call | Repeat, answer: JSON) -> bool:
-    """Whether it says what the call has come to: not that it is in doubt, did not run, or goes on."""
-    if answered.by_guard:
-        return False
-    if isinstance(answered, Call):
-        return answered.outcome in HAS_ANSWER
-    # What several hosts go on with is one request, whatever it comes to.
-    goes_along = continuing_key(answered.call.method, answered.call.params) is not None
-    return goes_along or not asks_for_input(answer)

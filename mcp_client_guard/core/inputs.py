@@ -261,6 +261,8 @@ class Forwarded:
     """The answer to a call of another connection, to which a repeat of this host's was joined."""
 
     message: JSON = field(repr=False)
+    of: str
+    """Of these, as in `Forward`."""
     by_guard: bool = False
 
 

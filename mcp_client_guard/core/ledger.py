@@ -167,6 +167,8 @@ class Call:
     """What its host was told is the guard's own word (`Outcomes._tell`), and no answer."""
     is_owed: bool = False
     """A repeat that was joined could not read its answer: that stays for one that can, after a restart, too."""
+    is_telling: bool = False
+    """Its host was told so, and has not read it yet (`Latch.tellings`)."""
     untold: bool = False
     """Its outcome is settled, and is to be marked as told once the host has taken it."""
     heard: bool = False
@@ -257,7 +259,8 @@ class Repeat:
     of: str
     """The call key of what it repeats."""
     by_guard: bool = False
-    """As that of a call."""
+    is_telling: bool = False
+    """As those of a call."""
 
     def __attrs_post_init__(self) -> None:
         self.call.untold = True
@@ -317,8 +320,7 @@ class Ledger:
         self._next_wire_id = self.first_wire_id
 
     def new_wire_id(self) -> int:
-        """The next ID, never used before in this session; stays below 2^53 (SPEC-FACTS §8), and where the first
-        is chosen well below 2^31."""
+        """The next ID, never used before in this session; as the first is chosen, it stays below 2^31."""
         wire_id = self._next_wire_id
         self._next_wire_id += 1
         return wire_id

@@ -13,6 +13,7 @@ from .clock import Clock
 from .doubt import CallInDoubt
 from .forms import as_asked, why_unread
 from .inputs import MessageSubmitted
+from .latch import NOT_YET, Doubt
 from .ledger import Call, Joined, Ledger, Own, Repeat, arguments_digest
 from .meta import argument_of, to_wire
 from .model import JSON, CallNamed, CallRepeated, CallSent, CallSettled, Outcome, Record, Told
@@ -21,7 +22,7 @@ from .policy import GuardPolicy
 from .report import CallSettled as CallSettledEvent
 from .rounds import asks_for_input
 from .session import Session
-from .shared import Doubt, Named, SharedLedger
+from .shared import Named, SharedLedger
 from .state import SessionState, SessionStep
 from .timer import Timer, TimerKind
 
@@ -176,16 +177,16 @@ class Outcomes(ABC):
         as_result = self.policy.in_doubt_as == "result" and call.own is not Own.HOOK
         return in_doubt_answer(call, doubt, as_result=as_result)
 
-    def _tell(self, call: Call, word: JSON) -> None:
+    def _tell(self, call: Call, word: JSON, *, of: str | None = None) -> None:
         """Hand the guard's own word to whoever waits for this request: that it is in doubt, or did not run."""
         call.by_guard = True
-        self._answer(call, word)
+        self._answer(call, word, of=of)
 
     def _answer(self, call: Call, answer: JSON, *, of: str | None = None) -> None:
         """Hand an answer to whoever waits for this request. `of`: the call key of the one it repeats."""
         if call.host_id is not None:
             told = {**as_asked(answer, call), "id": call.host_id}
-            self._deliver(told, call if of is None else Repeat(call, of))
+            self._deliver(told, call if of is None else Repeat(call, of, call.by_guard))
         self._answer_others(call, answer, by_guard=call.by_guard, of=of)
 
     def _answer_others(self, call: Call, answer: JSON, *, by_guard: bool = False, of: str | None = None) -> None:
@@ -195,10 +196,11 @@ class Outcomes(ABC):
             self.out.append(Reply(call.ticket, answer))
         call.heard = call.heard or bool(call.joined)
         for other in call.joined:
-            told, in_its_place = self._for_other(call, answer, other, by_guard=by_guard, key=of or call.call_key)
-            forward = Forward(other.machine, {**told, "id": other.host_id}, by_guard or in_its_place)
+            key = of or call.call_key
+            told, in_its_place = self._for_other(call, answer, other, by_guard=by_guard, key=key)
+            forward = Forward(other.machine, {**told, "id": other.host_id}, key, by_guard or in_its_place)
             if other.machine == self.machine:
-                self.deliver_joined(forward.message, forward.by_guard)
+                self.deliver_joined(forward.message, key, forward.by_guard)
             else:
                 self.out.append(forward)
         call.joined.clear()
@@ -216,15 +218,16 @@ class Outcomes(ABC):
             owed = None if asks_for_input(answer) else answer
             call.is_owed = owed is not None
             is_named, number = key in self.shared.names, call.wire_id
-            self.shared.doubt(call.digest, Doubt(key, told, self.clock.now, is_named, owed, number=number))
+            now = self.clock.now
+            self.shared.doubt(call.digest, Doubt(key, told, now, now, is_named, owed, number=number))
             answer = self._doubt_answer(call, told)
         return as_asked(answer, other), bool(why)
 
-    def deliver_joined(self, answer: JSON, by_guard: bool) -> None:
+    def deliver_joined(self, answer: JSON, of: str, by_guard: bool) -> None:
         """The call that a request of this host's repeats has its answer; it may have been cancelled meanwhile."""
         joined = self.joins.pop(answer["id"], None)
         if joined is not None:
-            joined.by_guard = by_guard
+            joined.of, joined.by_guard = of, by_guard
             self._deliver(answer, joined)
 
     def _tell_joined(self, call: Call, outcome: Outcome, reason: str, answer: JSON | None) -> None:
@@ -318,7 +321,9 @@ class Outcomes(ABC):
             told = self._doubt_of(call, reason)
             from_round = None if call.continues is None else call.continues.key
             now, number = self.clock.now, call.wire_id
-            doubt = Doubt(call.call_key, told, now, call.named, unheard, from_round, max(1, owed), number)
+            # Whoever called an heir is dead: nobody knows of this until somebody asks.
+            told_at = NOT_YET if call.own is Own.HEIR and not call.is_known else now
+            doubt = Doubt(call.call_key, told, now, told_at, call.named, unheard, from_round, max(1, owed), number)
             self.shared.doubt(call.digest, doubt)
 
     @abstractmethod
@@ -342,7 +347,15 @@ class Outcomes(ABC):
         ...
 
     def _deliver(self, message: JSON, answered: Call | Repeat | None = None) -> None:
+        if answered is not None and answered.by_guard:
+            answered.is_telling = True
+            self.shared.telling(key_of(answered), self.clock.now)
         self.streams.deliver(None, message, answered)
+
+
+def key_of(answered: Call | Repeat) -> str:
+    """The call key of what the host of this request is told about."""
+    return answered.of if isinstance(answered, Repeat) else answered.call_key
 
 
 def _stays_in_doubt(call: Call, outcome: Outcome) -> bool:

@@ -164,7 +164,7 @@ class GuardPolicy:
         is_session_lost: Whether this status and body say that the session is gone.
         reconcile_timeout: For the `reconcile` hook and one call (30).
         reinitialize_limit: Sessions opened in place of lost ones within a minute (5).
-        repeat_window: In which a repeat of a call in doubt is not sent (60).
+        repeat_window: In which a repeat of a call in doubt is not sent (60), from when somebody was told of it.
         join_in_flight: Tools (globs) of which an equal call in flight is that one come again.
         keep_results: Keep the answers of tool calls after the host has taken them (False).
 

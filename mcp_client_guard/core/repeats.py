@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import define, evolve
 
 from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, error_answer
 from .doubt import CallInDoubt
 from .forms import why_unread
+from .latch import Doubt
 from .ledger import Call, Joined, Own, Repeat
 from .messages import tells_of_success
 from .meta import CONSENT, meta_of
-from .model import JSON, CallNamed, CallRepeated, ConsentSpent, OutcomeTold, Told
-from .outcomes import Outcomes
+from .model import HAS_ANSWER, JSON, CallNamed, CallRepeated, ConsentSpent, OutcomeTold, Told
+from .outcomes import Outcomes, key_of
 from .report import RepeatJoined, RepeatRefused
 from .rounds import Round, asks_for_input, awaited_key, continuing_key, goes_on_from
-from .shared import Doubt, Named, WentOn
+from .shared import Named, WentOn
 
 _RESUMED = "the guard resumes calls by itself, and takes no resumption_token of the host's"
 
@@ -33,6 +36,8 @@ class Repeats(Outcomes):
         if call.method != "tools/call":
             return False
         self._take_digest(call)
+        if self._answer_consented(call):
+            return True
         if call.is_new:
             return False
         consent = meta_of(call.params, CONSENT)
@@ -44,6 +49,16 @@ class Repeats(Outcomes):
         if went_on is not None and call.stateless and not call.consented:
             return self._go_along(call, went_on, consent)
         return self._join_or_answer_alike(call, consent)
+
+    def _answer_consented(self, call: Call) -> bool:
+        """If what this may repeat by consent was answered while it waited to be sent. Returns whether."""
+        if call.consent is None or call.continues is not None:
+            return False
+        doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
+        answered = next((d for d in doubts if d.call_key == call.consent and d.answer is not None), None)
+        if answered is not None:
+            self._answer_repeat(call, answered)
+        return answered is not None
 
     def _refuse_resumed(self, call: Call) -> bool:
         """If the host goes on with a request of before, by a cursor that is worth nothing here. Returns whether.
@@ -134,7 +149,7 @@ class Repeats(Outcomes):
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         call.consented_at = max(call.consented_at, goes_on.consented_at)
         alike = [d for d in doubts if d.went_on_from == goes_on.key and d.at > call.consented_at]
-        if not alike or any(self._spend_consent(call, doubt.call_key, consent) for doubt in alike):
+        if not alike or self._spend_consent_to_one(call, alike, consent):
             named = self.shared.names.get(call.call_key)
             if named is not None and named.call is None:
                 call.stood_for = named  # the question that it answers
@@ -154,7 +169,7 @@ class Repeats(Outcomes):
                 self.shared.resolved(call.digest, doubt.call_key, doubt.number)
         doubts = self.shared.doubted(call.digest, self.policy, self.clock.now)
         doubts = tuple(doubt for doubt in doubts if not (call.named and self.shared.is_named(doubt)))
-        if call.consented or any(self._spend_consent(call, d.call_key, consent) for d in doubts):
+        if call.consented or self._spend_consent_to_one(call, doubts, consent):
             # The doubt stays: it is held against every other repeat, for the consent was to this one.
             return False
         if doubts:
@@ -197,6 +212,12 @@ class Repeats(Outcomes):
         by_policy = self.policy.resend_of(call.tool) == "always"
         return not by_policy and self._spend_consent(call, named.call_key, consent)
 
+    def _spend_consent_to_one(self, call: Call, doubts: Sequence[Doubt], consent: str | None) -> bool:
+        """Returns whether one of these may be repeated. Consent was to a doubt: an answer is stronger."""
+        always = self.policy.resend_of(call.tool) == "always"
+        keys = [doubt.call_key for doubt in doubts if always or doubt.answer is None]
+        return any(self._spend_consent(call, key, consent) for key in keys)
+
     def _spend_consent(self, call: Call, call_key: str, consent: str | None) -> bool:
         """Returns whether the call with this key may be repeated: by policy, by the request, or by the user."""
         always = self.policy.resend_of(call.tool) == "always"
@@ -225,7 +246,7 @@ class Repeats(Outcomes):
         self.out.append(Report(RepeatJoined(call.tool, of)))
 
     def _refuse_repeat(self, call: Call, told: CallInDoubt) -> None:
-        self._tell(call, self._doubt_answer(call, told))
+        self._tell(call, self._doubt_answer(call, told), of=told.call_key)
         self.out.append(Save((CallRepeated(told.call_key),)))
         self.out.append(Report(RepeatRefused(call.tool, told.call_key)))
 
@@ -234,7 +255,32 @@ class Repeats(Outcomes):
         if repeat.call.untold and not is_owed:
             # A later round has the same call key: that answer is not what was taken here.
             kept = self.policy.keep_results or self.shared.has_name(repeat.of) or asks_for_input(message)
-            self.out.append(Save((OutcomeTold(repeat.of, Told.CALLER, not kept, repeat.by_guard),)))
+            taken = not (kept or repeat.by_guard)
+            self.out.append(Save((OutcomeTold(repeat.of, Told.CALLER, taken, repeat.by_guard),)))
+
+    def _told(self, call: Call | Repeat, *, heard: bool) -> None:
+        """The host has read what the guard had to say to this request; or never will."""
+        if call.is_telling:
+            call.is_telling = False
+            digest = call.call.digest if isinstance(call, Repeat) else call.digest
+            self.shared.taken(digest, key_of(call), self.clock.now, heard=heard)
+
+    def _give_up_answers(self, host_id: object = None) -> None:
+        """The host leaves, or has cancelled this request, with the answer untaken: the first repeat gets that."""
+        for answered, answer in self.streams.untaken():
+            call = answered.call if isinstance(answered, Repeat) else answered
+            if host_id not in (None, call.host_id):
+                continue
+            self._told(answered, heard=False)
+            if call.untold and call.is_unsafe_call and _is_kept(answered, answer):
+                call.untold = False
+                key = key_of(answered)
+                told = self._doubt_of(call, "its answer was not taken", key)
+                named = call.named or key in self.shared.names
+                went_on_from = continuing_key(call.method, call.params)
+                now, number = self.clock.now, call.wire_id
+                doubt = Doubt(key, told, now, now, named, answer, went_on_from, number=number)
+                self.shared.doubt(call.digest, doubt)
 
     def _join(self, call: Call, other: Call, *, goes_along: bool = False) -> None:
         assert call.host_id is not None
@@ -256,3 +302,14 @@ class Repeats(Outcomes):
         if not other.waits:
             self.out.append(Save((CallRepeated(other.call_key),)))
         self.out.append(Report(RepeatJoined(call.tool, other.call_key)))
+
+
+def _is_kept(answered: Call | Repeat, answer: JSON) -> bool:
+    """Whether it says what the call has come to: not that it is in doubt, did not run, or goes on."""
+    if answered.by_guard:
+        return False
+    if isinstance(answered, Call):
+        return answered.outcome in HAS_ANSWER
+    # What several hosts go on with is one request, whatever it comes to.
+    goes_along = continuing_key(answered.call.method, answered.call.params) is not None
+    return goes_along or not asks_for_input(answer)

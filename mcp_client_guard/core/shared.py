@@ -7,50 +7,17 @@ that hosts give to calls, and the user's consent live here and not in one connec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, evolve, field, frozen
 
 from .doubt import CallInDoubt
 from .heritage import PROCESS_DIED
+from .latch import KEPT_ALIKE, NOT_YET, Doubt, Latch, bound
 from .ledger import Call, Own
 from .messages import tells_of_success
 from .model import JSON, NOT_KNOWN, WAS_ANSWERED, Generation, Told
 from .rounds import NEVER, Round, asks_for_input
 from .stored import StoredCall
-
-if TYPE_CHECKING:
-    from .policy import GuardPolicy
-
-_KEPT = 4096
-"""Calls in doubt and consents remembered; the oldest go first."""
-_KEPT_ALIKE = 256
-"""Calls in doubt with the same tool and arguments."""
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-
-
-@frozen
-class Doubt:
-    """A call that may have run, and until when a repeat of it is refused."""
-
-    call_key: str
-    told: CallInDoubt
-    at: float
-    """Seconds on the machine's clock."""
-    named: bool = False
-    """The host chose its call key."""
-    answer: JSON | None = field(default=None, repr=False)
-    """It was recovered when its caller had been told that it is in doubt: the next repeat gets this."""
-    went_on_from: bytes | None = None
-    """Key of the round that it continued."""
-    owed: int = 1
-    """So many repeats get the answer: one for each host that has given it up, or never had it."""
-    number: int = 0
-    """Wire ID of its last sending, as its row has it: tells it from another of its name."""
-
-    def is_of(self, call_key: str, number: int) -> bool:
-        return (self.call_key, self.number) == (call_key, number)
 
 
 @define(eq=False)
@@ -82,7 +49,7 @@ class WentOn:
 
 
 @define(eq=False, repr=False)
-class SharedLedger:
+class SharedLedger(Latch):
     """One for each key. Every `Machine` under that key is given the same one."""
 
     keep_names: int = 100_000
@@ -103,13 +70,12 @@ class SharedLedger:
     names: dict[str, Named] = field(factory=dict, init=False)
     _links: dict[str, str] = field(factory=dict, init=False)
     """By call key, the name of a call that repeated the one with this key, and has what became of it."""
-    _doubts: dict[bytes, tuple[Doubt, ...]] = field(factory=dict, init=False)
     _in_flight: dict[bytes, list[Call]] = field(factory=dict, init=False)
 
     def consent(self, call_key: str) -> None:
         """The user allows one repeat of the call with this key, or name."""
         self.consents[call_key] = None
-        _bound(self.consents)
+        bound(self.consents)
 
     def consented(self, call: Call, call_key: str, brought: str | None) -> bool:
         """Whether there is consent to this repeat of the call with that key; it is used up by this.
@@ -132,7 +98,7 @@ class SharedLedger:
         """By none of these can a request bring another consent: the name may be that of the repeat itself now."""
         for call_key in call_keys:
             self.brought[call_key] = None
-            _bound(self.brought)
+            bound(self.brought)
 
     def give_back(self, call: Call) -> None:
         """Nothing of this repeat has run, nor will."""
@@ -143,50 +109,9 @@ class SharedLedger:
             self.consent(call.consent)
         call.consent = None
 
-    def doubt(self, digest: bytes, doubt: Doubt) -> None:
-        """From now on a call with this tool and these arguments is a repeat of this one; of another of its name
-        that is in doubt, too. Of several that have been answered, the last one's answer is owed to all."""
-        known = self._doubts.pop(digest, ())
-        answered = [d for d in known if d.call_key == doubt.call_key and d.answer is not None]
-        others = tuple(d for d in known if d not in answered and not d.is_of(doubt.call_key, doubt.number))
-        if doubt.answer is not None:
-            doubt = evolve(doubt, owed=doubt.owed + sum(d.owed for d in answered))
-        self._doubts[digest] = (*others, doubt)[-_KEPT_ALIKE:]
-        _bound(self._doubts)
-
-    def doubted(self, digest: bytes, policy: GuardPolicy, now: float) -> tuple[Doubt, ...]:
-        """The calls in doubt that one with this tool and these arguments would repeat, newest last."""
-        return self._keep(digest, [d for d in self._doubts.get(digest, ()) if now - d.at < policy.repeat_window])
-
-    def resolved(self, digest: bytes, call_key: str, number: int) -> None:
-        """It is known what became of this call, and of no other of its name; or it may be repeated."""
-        self._keep(digest, [d for d in self._doubts.get(digest, ()) if not d.is_of(call_key, number)])
-
-    def answered(self, digest: bytes, call_key: str) -> None:
-        """A repeat gets the answer of the call with this key: there is one less that has not had it."""
-        kept = []
-        for doubt in self._doubts.get(digest, ()):
-            has_it = doubt.call_key == call_key and doubt.answer is not None
-            left = evolve(doubt, owed=doubt.owed - 1) if has_it else doubt
-            if left.owed:
-                kept.append(left)
-        self._keep(digest, kept)
-
-    def owes(self, digest: bytes, call_key: str) -> bool:
-        """Whether a repeat is still to get the answer of the call with this key."""
-        return any(d.call_key == call_key and d.answer is not None for d in self._doubts.get(digest, ()))
-
-    def _keep(self, digest: bytes, doubts: list[Doubt]) -> tuple[Doubt, ...]:
-        if doubts:
-            self._doubts[digest] = tuple(doubts)
-        else:
-            self._doubts.pop(digest, None)
-        return tuple(doubts)
-
     def shift(self, seconds: float) -> None:
         """From now on the machines' clock shows so much more: each event loop has its own."""
-        for digest, doubts in self._doubts.items():
-            self._doubts[digest] = tuple(evolve(doubt, at=doubt.at + seconds) for doubt in doubts)
+        super().shift(seconds)
         for waiting in (one for alike in self.rounds.values() for one in alike):
             waiting.consented_at += seconds
 
@@ -194,8 +119,8 @@ class SharedLedger:
         """What the ledger on disk knows of calls in doubt and of names, oldest row first.
 
         `wall_now` is on the clock of the rows, `now` on that of the machines. A call without an outcome is in
-        doubt from now on, and so is one of whose outcome nobody was told: nobody could repeat it before. Call it
-        before any machine begins.
+        doubt from now on, and so is one of whose outcome nobody was told: nobody could repeat it before, and it
+        stays so until somebody is. Call it before any machine begins.
         """
         for call in calls:
             if call.is_hook_s:
@@ -203,11 +128,10 @@ class SharedLedger:
             reason = call.reason or PROCESS_DIED
             told = CallInDoubt(reason, call.method, call.tool, call.call_key, "-")
             unknown = call.outcome in NOT_KNOWN and not call.did_not_run
-            # Whoever repeated one in doubt was told of it.
-            is_untold = call.told is Told.NOBODY and not (unknown and call.repeats)
-            since = None if is_untold else call.settled_at
+            since = None if call.told is Told.NOBODY else call.settled_at
             at = now if since is None else now - max(0.0, wall_now - since)
-            doubt = Doubt(call.call_key, told, at, call.named, number=call.wire_id)
+            told_at = NOT_YET if since is None else at
+            doubt = Doubt(call.call_key, told, at, told_at, call.named, number=call.wire_id)
             if unknown and call.method == "tools/call" and call.may_have_side_effects:
                 self.doubt(call.arguments_digest, doubt)
             elif _is_unheard(call):
@@ -231,8 +155,8 @@ class SharedLedger:
 
     def open_round(self, round: Round) -> None:
         """A server waits for this call to go on."""
-        self.rounds[round.key] = (*self.rounds.pop(round.key, ()), round)[-_KEPT_ALIKE:]
-        _bound(self.rounds)
+        self.rounds[round.key] = (*self.rounds.pop(round.key, ()), round)[-KEPT_ALIKE:]
+        bound(self.rounds)
 
     def told_as_well(self, key: bytes, call_key: str) -> None:
         """One host more was told that the server waits for this call to go on."""
@@ -265,7 +189,7 @@ class SharedLedger:
         # One in doubt holds back whoever would get the answer of an equal one, and cannot be told from its repeat.
         if goes_on.others > 0 or (goes_on.key in self.went_on and known.told is not None):
             self.went_on[goes_on.key] = WentOn(goes_on, known)
-            _bound(self.went_on)
+            bound(self.went_on)
 
     def served(self, goes_on: Round, hosts: int) -> None:
         """So many of the others have what came of it."""
@@ -319,9 +243,10 @@ class SharedLedger:
                 repeat.newest.stood_for = known
         for name in self.names_of(call):
             self.name(name, self._of_both(name, call, known))
-        if known.told is not None and call.own is not Own.HEIR:
+        if known.answer is not None or (known.told is not None and call.own is not Own.HEIR):
             for key in (call.call_key, *self.names_of(call)):
-                self.consents.pop(key, None)  # what was given before was to no doubt, or to the last one
+                # What was given before was to no doubt, or to the last one; or it is no doubt any more.
+                self.consents.pop(key, None)
 
     def _of_both(self, name: str, call: Call, known: Named) -> Named:
         """What a name of this call stands for, now that it has come to what is `known`."""
@@ -366,8 +291,3 @@ def _is_unheard(call: StoredCall) -> bool:
     """Whether it has an answer that its caller never had."""
     answered = call.outcome in WAS_ANSWERED and call.answer is not None
     return answered and call.told is not Told.CALLER and call.may_have_side_effects and call.method == "tools/call"
-
-
-def _bound(entries: dict[_K, _V]) -> None:
-    if len(entries) > _KEPT:
-        del entries[next(iter(entries))]

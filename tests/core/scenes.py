@@ -117,6 +117,7 @@ class Connection(Driver):
             shared=self.process.shared,
             name=self.name,
             has_hook=self.has_hook,
+            max_calls=self.max_calls,
             heritage=self.heritage,
             ends_session=False,
         )
@@ -137,7 +138,7 @@ class Connection(Driver):
             raise Died
         for action in of(actions, Forward):
             other = self.process.connections[action.machine]
-            other.forwarded += other.feed(Forwarded(action.message, action.by_guard))
+            other.forwarded += other.feed(Forwarded(action.message, action.of, action.by_guard))
         return actions
 
     served: set[int] = field(factory=set)
@@ -203,7 +204,7 @@ class Process:
         for slot, record in settle_others(rows, self.heritage, self.disk.origin, self.disk.principal, 0.0):
             self.disk.write(slot, (record,), False, self.now)
 
-    def connect(self, *, has_hook: bool | None = None) -> Connection:
+    def connect(self, *, has_hook: bool | None = None, max_calls: int | None = None) -> Connection:
         """Another connection under the same key; the first takes over what there is."""
         heritage, self.heritage = self.heritage, None
         used = [slot for slot, *_ in self.disk.calls] + [c.slot for c in self.connections]
@@ -217,6 +218,7 @@ class Process:
             heritage=heritage,
             first_wire_id=1 + 10_000 * self.number + 1_000 * name,
             has_hook=self.has_hook if has_hook is None else has_hook,
+            max_calls=max_calls,
         )
         self.connections.append(made)
         return made

@@ -529,8 +529,8 @@ def test_an_answer_from_another_connection_is_delivered(driver: Driver) -> None:
     message = {"jsonrpc": "2.0", "id": "h1", "result": {}}
     call = Call(1, "h1", "tools/call", "charge", {}, "another key", True, 1)
     driver.machine._calls.joins["h1"] = Repeat(call, "key")
-    assert delivered(driver.feed(Forwarded(message))) == [message]
-    assert delivered(driver.feed(Forwarded(message))) == [], "once"
+    assert delivered(driver.feed(Forwarded(message, "key"))) == [message]
+    assert delivered(driver.feed(Forwarded(message, "key"))) == [], "once"
 
 
 def test_a_call_that_waits_for_a_session_is_not_executed_at_its_deadline(driver: Driver) -> None:

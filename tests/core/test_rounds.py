@@ -501,7 +501,7 @@ def test_what_went_on_and_is_forgotten_holds_nobody_back(
     two: tuple[Connection, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = two
-    monkeypatch.setattr("mcp_client_guard.core.shared._KEPT", 0)
+    monkeypatch.setattr("mcp_client_guard.core.latch._KEPT", 0)
     first = go_on(one)
     for _ in range(9):
         first.not_written()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from mcp_client_guard.core import shared
+from mcp_client_guard.core import latch
 from mcp_client_guard.core.doubt import CallInDoubt
+from mcp_client_guard.core.latch import Doubt
 from mcp_client_guard.core.ledger import Call
 from mcp_client_guard.core.model import Outcome
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.rounds import Round
-from mcp_client_guard.core.shared import Doubt, Named, SharedLedger
+from mcp_client_guard.core.shared import Named, SharedLedger
 from mcp_client_guard.core.stored import StoredCall
 from tests.core.scenes import WALL, Process
 
@@ -19,7 +20,7 @@ POLICY = GuardPolicy()
 
 
 def doubt(call_key: str, at: float = 0.0) -> Doubt:
-    return Doubt(call_key, CallInDoubt("lost", "tools/call", "charge", call_key, "-"), at)
+    return Doubt(call_key, CallInDoubt("lost", "tools/call", "charge", call_key, "-"), at, at)
 
 
 def keys(ledger: SharedLedger, digest: bytes = b"d", now: float = 0.0) -> list[str]:
@@ -79,8 +80,8 @@ def test_of_calls_that_stop_alike_only_the_one_of_that_name_was_told_to_another_
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_KEPT", 2)
-    monkeypatch.setattr(shared, "_KEPT_ALIKE", 16)
+    monkeypatch.setattr(latch, "_KEPT", 2)
+    monkeypatch.setattr(latch, "KEPT_ALIKE", 16)
     ledger = SharedLedger()
     for number in range(40):
         ledger.doubt(b"same", doubt(f"k{number}"))

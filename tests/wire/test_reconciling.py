@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from attrs import evolve
 
 from mcp_client_guard import (
     Fail,
@@ -527,7 +528,8 @@ async def test_what_a_dead_process_left_is_accounted_for_and_its_session_gone_on
             async with connected(guard):
                 (left,) = await guard.recovered()
             assert (left.tool, left.outcome) == ("charge", Outcome.IN_DOUBT)
-            assert await guard.recovered() == [left]
+            (again,) = await guard.recovered()
+            assert evolve(again, settled_at=left.settled_at) == left, "dated from when it was told"
             assert [r.rpc_method for r in server.sent("POST", "initialize")] == ["initialize"]
             assert not server.sent("DELETE")
 
@@ -658,6 +660,28 @@ async def test_any_number_may_wait_for_what_was_recovered(tmp_path: Path) -> Non
         waiter = partial(outcomes_of, guard)
         told = await run_together(waiter, waiter, answer)
     assert told == [[Outcome.RECOVERED], [Outcome.RECOVERED], []]
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_an_equal_call_is_held_back_until_the_host_has_been_told_what_was_recovered(
+    tmp_path: Path, asks: bool
+) -> None:
+    """However short the window is, it has not begun before that."""
+    async with after_death(tmp_path, repeat_window=1e-6) as (mcp, guard), connected(guard) as host:
+        mcp.answered.set()
+        while not any(call.outcome is Outcome.RECOVERED for call in await guard.calls()):
+            await anyio.lowlevel.checkpoint()
+        if asks:
+            assert await outcomes_of(guard) == [Outcome.RECOVERED]
+        before, mcp.arrived = mcp.called, anyio.Event()
+        call = {"name": "charge", "arguments": {}}
+        if asks:
+            await host.post("tools/call", call)
+            await mcp.arrived.wait()
+            assert mcp.called is not before
+        else:
+            assert plain_answer(await host.request("tools/call", call)).text == "charged"
+            assert mcp.called is before
 
 
 async def test_what_nobody_has_been_told_is_said_again_by_the_next_process(tmp_path: Path) -> None:
