@@ -212,7 +212,8 @@ class Guard:
         """Allow one repeat of the call in doubt with this key, or name, which would otherwise be refused.
 
         A key that no call in doubt has is no error: it may be known to the next connection. Consent that was given
-        while a call was under way is none to what comes of it.
+        while a call was under way is none to what comes of it. Where the call's answer comes before a repeat is
+        sent, the repeat gets that, and the consent is over.
 
         Raises:
             ValueError: what is no text, or an empty one.
