@@ -11,8 +11,10 @@ from typing import Any
 
 from anyio import EndOfStream
 from anyio.streams.memory import MemoryObjectReceiveStream
+from websockets.exceptions import InvalidHandshake, ProtocolError
 from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Request as Handshake
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
@@ -36,13 +38,21 @@ class ServedSocket:
     async def accept(
         cls, request: Request, reply: Reply, *, subprotocol: str | None = SUBPROTOCOL, **headers: str
     ) -> ServedSocket:
-        """Answer the handshake with 101."""
+        """Answer the handshake with 101.
+
+        Raises:
+            websockets.exceptions.InvalidHandshake: it is none; the answer has said so.
+        """
         protocol = ServerProtocol(subprotocols=None if subprotocol is None else [Subprotocol(subprotocol)])
         lines = "".join(f"{name}: {value}\r\n" for name, value in request.headers.fields)
         protocol.receive_data(f"GET {request.target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
         (handshake,) = protocol.events_received()
         assert isinstance(handshake, Handshake)
         answer = protocol.accept(handshake)
+        if protocol.handshake_exc is not None:
+            protocol.send_response(answer)
+            await reply.write(b"".join(protocol.data_to_send()))
+            raise InvalidHandshake(str(protocol.handshake_exc))
         for name, value in headers.items():
             answer.headers[name.replace("_", "-")] = value
         protocol.send_response(answer)
@@ -56,7 +66,13 @@ class ServedSocket:
         await self.send(event_frame(event_id, message, stream))
 
     async def send(self, frame: Any) -> None:
-        """Any JSON in one text frame."""
+        """Any JSON in one text frame.
+
+        Raises:
+            Closed: the client has closed the socket, or has broken its rules.
+        """
+        if self._protocol.state is not State.OPEN:
+            raise Closed
         self._protocol.send_text(json.dumps(frame).encode())
         await self._write()
 
@@ -94,7 +110,7 @@ class ServedSocket:
         """The next frame of the client's (of this kind).
 
         Raises:
-            anyio.EndOfStream: the client has left.
+            anyio.EndOfStream: the client has left, or has broken the rules of a socket.
         """
         while True:
             while self.frames:
@@ -104,12 +120,11 @@ class ServedSocket:
             await self._receive()
 
     async def closed_with(self) -> int | None:
-        """Wait until the client has left: the code of its close frame, or None without one."""
+        """Wait until the client has left: the code of its close frame, or None without a good one."""
         try:
-            while True:
-                frame = await self.next(Opcode.CLOSE)
-                return int(Close.parse(frame.data).code)
-        except EndOfStream:
+            frame = await self.next(Opcode.CLOSE)
+            return int(Close.parse(frame.data).code)
+        except (EndOfStream, ProtocolError, UnicodeDecodeError):
             return None
 
     async def _receive(self) -> None:
@@ -117,6 +132,8 @@ class ServedSocket:
         self.frames += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
         with suppress(OSError, Closed):  # whoever has sent its last does not wait for our answer
             await self._write()
+        if self._protocol.parser_exc is not None and not self.frames:
+            raise EndOfStream  # what follows a broken frame is none
 
     async def _write(self) -> None:
         data = b"".join(self._protocol.data_to_send())

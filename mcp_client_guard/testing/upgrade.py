@@ -128,17 +128,25 @@ class Upgrade:
 
     async def open(self, request: Request, reply: Reply) -> None:
         """101 for a ticket, and the stream behind its position: whoever read it before reads no more."""
+        from websockets.exceptions import InvalidHandshake
+
         from .served_socket import ServedSocket
 
         self._expire()
-        _, ticket = self._tickets.pop(request.header("mcp-upgrade-ticket") or "", (0.0, None))
+        name = request.header("mcp-upgrade-ticket") or ""
+        _, ticket = self._tickets.get(name, (0.0, None))
         if ticket is None or ticket.session is not self.server.store.find(request.session_id, "http"):
             await reply.status(403)
             return
         session, stream = ticket.session, ticket.stream
         only_new = self.server.lie is Lie.UPGRADE_ONLY_NEW
-        reader = session.subscribe(stream, session.log.head(stream) if only_new else ticket.after)
-        socket = await ServedSocket.accept(request, reply)
+        after = session.log.head(stream) if only_new else ticket.after
+        try:
+            socket = await ServedSocket.accept(request, reply)
+        except InvalidHandshake:
+            return
+        del self._tickets[name]
+        reader = session.subscribe(stream, after)
         self.sockets.append(socket)
         try:
             await self.on_socket(socket, reader)
@@ -161,5 +169,5 @@ class Upgrade:
                         await socket.event(entry.event_id, entry.message)
                         reader.wrote(entry)
             tasks.cancel_scope.cancel()
-        if not left.is_set():
+        with suppress(OSError, Closed):  # it has left
             await socket.raw(How.FIN)

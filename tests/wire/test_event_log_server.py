@@ -564,8 +564,11 @@ async def test_head_is_answered_without_a_body() -> None:
             assert server.http.connections == connections, "the same connection goes on"
 
 
-async def handshake(client: Client, port: int, ticket: str) -> bytes:
-    """The status line that this ticket draws."""
+@asynccontextmanager
+async def asking_for_a_socket(
+    client: Client, port: int, ticket: str, without: str = ""
+) -> AsyncIterator[tuple[bytes, Any]]:
+    """The status line that this ticket draws, and the connection."""
     fields = {
         "host": "x",
         "connection": "Upgrade",
@@ -576,10 +579,66 @@ async def handshake(client: Client, port: int, ticket: str) -> bytes:
         "mcp-upgrade-ticket": ticket,
         **client.session,
     }
-    lines = ["GET /mcp/upgrade HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    lines = ["GET /mcp/upgrade HTTP/1.1", *(f"{n}: {value}" for n, value in fields.items() if n != without)]
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
         await stream.send("\r\n".join([*lines, "", ""]).encode())
-        return (await stream.receive()).partition(b"\r\n")[0]
+        yield (await stream.receive()).partition(b"\r\n")[0], stream
+
+
+async def handshake(client: Client, port: int, ticket: str) -> bytes:
+    async with asking_for_a_socket(client, port, ticket) as (status, _):
+        return status
+
+
+async def ticket_of(client: Client, position: str | None) -> str:
+    body = {"positions": {"standalone": position}}
+    answer = await client.http.post(f"{client.url}/upgrade", json=body, headers=client.session)
+    return str(answer.json()["ticket"])
+
+
+async def announced(client: Client) -> list[Any]:
+    """An event for the socket, then the answer: that the server lives."""
+    await client.call("announce", n=1)
+    return await client.call("echo", text="still here")
+
+
+@pytest.mark.parametrize("lacks", ["upgrade", "connection", "sec-websocket-key", "sec-websocket-version"])
+async def test_a_handshake_that_is_none_is_refused_and_costs_no_ticket(lacks: str) -> None:
+    """A proxy that knows no upgrades leaves them out: the session stays on SSE."""
+    async with talking() as (server, client), client.get() as standalone:
+        (priming,) = await standalone.next()
+        ticket, port = await ticket_of(client, priming.event_id), server.http.port
+        async with asking_for_a_socket(client, port, ticket, without=lacks) as (status, _):
+            assert status.split()[1] in (b"400", b"426")
+        assert await announced(client)
+        assert len(await standalone.next()) == 1
+        assert await handshake(client, port, ticket) == b"HTTP/1.1 101 Switching Protocols"
+
+
+BAD_FRAMES = {
+    "unmasked": b"\x81\x02hi",
+    "a reserved bit": b"\xf1\x80\0\0\0\0",
+    "an unknown opcode": b"\x8b\x80\0\0\0\0",
+    "a stray continuation": b"\x80\x80\0\0\0\0",
+    "close code 999": b"\x88\x82\0\0\0\0\x03\xe7",
+    "a close of one byte": b"\x88\x81\0\0\0\0\x03",
+    "a close reason that is no UTF-8": b"\x88\x83\0\0\0\0\x03\xe8\xff",
+    "a long ping": b"\x89\xfe\0\xc8\0\0\0\0" + b"x" * 200,
+    "a frame of four gigabytes": b"\x81\xff\0\0\0\1\0\0\0\0\0\0\0\0",
+}
+
+
+@pytest.mark.parametrize("frame", BAD_FRAMES.values(), ids=BAD_FRAMES)
+async def test_a_bad_frame_costs_the_client_its_socket_and_the_server_nothing(frame: bytes) -> None:
+    async with talking() as (server, client), client.get() as standalone:
+        (priming,) = await standalone.next()
+        ticket = await ticket_of(client, priming.event_id)
+        async with asking_for_a_socket(client, server.http.port, ticket) as (_, stream):
+            await stream.send(frame)
+            with pytest.raises(anyio.EndOfStream):
+                while await stream.receive():
+                    pass
+            assert await announced(client)
 
 
 async def test_a_ticket_for_an_upgrade_expires_within_a_minute() -> None:
@@ -587,19 +646,13 @@ async def test_a_ticket_for_an_upgrade_expires_within_a_minute() -> None:
         now = 1000.0
         server.upgrade.clock = lambda: now
         (priming,) = await standalone.next()
-        body = {"positions": {"standalone": priming.event_id}}
-
-        async def ticket() -> str:
-            answer = await client.http.post(f"{client.url}/upgrade", json=body, headers=client.session)
-            return str(answer.json()["ticket"])
-
-        old, port = await ticket(), server.http.port
+        old, port = await ticket_of(client, priming.event_id), server.http.port
         now += 59
-        new = await ticket()
+        new = await ticket_of(client, priming.event_id)
         now += 1
         assert await handshake(client, port, old) == b"HTTP/1.1 403 Scripted"
         assert await handshake(client, port, new) == b"HTTP/1.1 101 Switching Protocols"
-        await ticket()
+        await ticket_of(client, priming.event_id)
         now += 60
-        await ticket()
+        await ticket_of(client, priming.event_id)
         assert len(server.upgrade._tickets) == 1, "what has expired is forgotten"
