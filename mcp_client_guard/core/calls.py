@@ -290,6 +290,7 @@ class Calls(Queueing):
 
     def close(self) -> None:
         """The host has left: what is unanswered stays in the ledger as what it is."""
+        self._has_left = True
         self._end_trial(at_once=False)
         self.joins.clear()
         self.shared.leave(self.machine, self.clock.now)

@@ -35,8 +35,8 @@ class Doubt:
     at: float
     """Seconds on the machine's clock."""
     told_at: float
-    """From when on the window counts: whoever is to be told has been, or had given it up. So long as someone is
-    still to take what it was told, it stands still (`Latch.tellings`)."""
+    """From when on the window counts: whoever is to be told has been, or has given it up; who has left has not. So
+    long as someone is still to take what it was told, it stands still (`Latch.tellings`)."""
     named: bool = False
     """The host chose its call key."""
     answer: JSON | None = field(default=None, repr=False)
@@ -93,14 +93,17 @@ class Latch:
         """One host more is told of the call with this key, and may not read it soon."""
         self.tellings.setdefault(call_key, Telling(0, now)).hosts += 1
 
-    def taken(self, digest: bytes, call_key: str, now: float, *, heard: bool) -> None:
-        """One of them has come to it (`heard`), or has left or given the request up."""
+    def taken(self, digest: bytes, call_key: str, now: float, *, heard: bool, is_untold: bool = False) -> None:
+        """One of them has come to it (`heard`), or has left or given the request up. `is_untold`: so that nobody
+        knows of the call."""
         telling = self.tellings[call_key]
         telling.hosts -= 1
         if not telling.hosts:
             del self.tellings[call_key]
         for doubt in self._of(digest, call_key):
-            if doubt.told_at == NOT_YET:
+            if is_untold:
+                told_at = NOT_YET
+            elif doubt.told_at == NOT_YET:
                 told_at = now if heard else NOT_YET
             else:
                 told_at = doubt.told_at + (0 if telling.hosts else now - max(telling.since, doubt.told_at))
@@ -144,6 +147,8 @@ class Latch:
 
     def shift(self, seconds: float) -> None:
         """From now on the machines' clock shows so much more: each event loop has its own."""
+        for telling in self.tellings.values():
+            telling.since += seconds
         for digest, doubts in self._doubts.items():
             self._doubts[digest] = tuple(
                 evolve(doubt, at=doubt.at + seconds, told_at=doubt.told_at + seconds) for doubt in doubts

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 OWN_SECONDS = 30.0
 """How long the guard waits for the answer to a request of its own."""
-_PROOF_SECONDS = 30.0
-"""How long the session of an earlier process is asked about, while the host's `initialize` waits for that."""
 _TRIAL_SECONDS = 5.0
 """How long the guard waits for a session that is tried, while the host waits for the answer to its probe (SDK 2.3:
 10 s)."""
@@ -52,6 +50,8 @@ class Outcomes(ABC):
     machine: int
     """Names this connection among those under its key."""
     streams: Beside = field(init=False)
+    _has_left: bool = field(default=False, init=False)
+    """The host: what it has not read by now, nobody has been told."""
     joins: dict[str | int, Repeat] = field(factory=dict, init=False)
     """Requests of this host's that wait for the answer to another call, which they repeat."""
     _clocks: dict[str | int, int] = field(factory=dict, init=False)
@@ -115,17 +115,11 @@ class Outcomes(ABC):
     def _seconds_for(self, call: Call) -> float:
         if call.own is Own.TRIAL:
             return self._trial_seconds
-        if call.own is Own.PROOF:
-            return self._proof_seconds
         return self.policy.deadline_of(call.tool, call.method) if call.own in (None, Own.TASK) else OWN_SECONDS
 
     @property
     def _trial_seconds(self) -> float:
         return min(_TRIAL_SECONDS, self._half_of_opening)
-
-    @property
-    def _proof_seconds(self) -> float:
-        return min(_PROOF_SECONDS, self._half_of_opening)
 
     @property
     def _half_of_opening(self) -> float:
@@ -322,7 +316,8 @@ class Outcomes(ABC):
             from_round = None if call.continues is None else call.continues.key
             now, number = self.clock.now, call.wire_id
             # Whoever called an heir is dead: nobody knows of this until somebody asks.
-            told_at = NOT_YET if call.own is Own.HEIR and not call.is_known else now
+            is_heir = call.own is Own.HEIR and not call.is_known
+            told_at = NOT_YET if is_heir or self._has_left else now
             doubt = Doubt(call.call_key, told, now, told_at, call.named, unheard, from_round, max(1, owed), number)
             self.shared.doubt(call.digest, doubt)
 

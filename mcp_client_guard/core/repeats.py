@@ -10,7 +10,7 @@ from .actions import Report, Save
 from .answers import CODE_NAME_TAKEN, error_answer
 from .doubt import CallInDoubt
 from .forms import why_unread
-from .latch import Doubt
+from .latch import NOT_YET, Doubt
 from .ledger import Call, Joined, Own, Repeat
 from .messages import tells_of_success
 from .meta import CONSENT, meta_of
@@ -263,7 +263,8 @@ class Repeats(Outcomes):
         if call.is_telling:
             call.is_telling = False
             digest = call.call.digest if isinstance(call, Repeat) else call.digest
-            self.shared.taken(digest, key_of(call), self.clock.now, heard=heard)
+            is_untold = self._has_left and isinstance(call, Call)
+            self.shared.taken(digest, key_of(call), self.clock.now, heard=heard, is_untold=is_untold)
 
     def _give_up_answers(self, host_id: object = None) -> None:
         """The host leaves, or has cancelled this request, with the answer untaken: the first repeat gets that."""
@@ -279,7 +280,8 @@ class Repeats(Outcomes):
                 named = call.named or key in self.shared.names
                 went_on_from = continuing_key(call.method, call.params)
                 now, number = self.clock.now, call.wire_id
-                doubt = Doubt(key, told, now, now, named, answer, went_on_from, number=number)
+                told_at = NOT_YET if self._has_left else now
+                doubt = Doubt(key, told, now, told_at, named, answer, went_on_from, number=number)
                 self.shared.doubt(call.digest, doubt)
 
     def _join(self, call: Call, other: Call, *, goes_along: bool = False) -> None:

@@ -22,6 +22,10 @@ from .stream import STANDALONE, STANDALONE_NAME
 from .unsent import NEVER_SENT
 
 _MOST_PROOFS = 4
+_PROOF_SECONDS = 30.0
+"""How long the session of an earlier process is asked about, while the host's `initialize` waits for that."""
+_LAST_PROOF_SECONDS = 0.5
+"""For one that begins when those of all are nearly over."""
 
 
 @define(eq=False, repr=False)
@@ -92,6 +96,16 @@ class TakeOver(HeirTasks):
         self._offered_at, self._proofs = self.clock.now, 0
         self._prove()
         return True
+
+    @property
+    def _proof_seconds(self) -> float:
+        """For all of them together."""
+        return min(_PROOF_SECONDS, self._half_of_opening)
+
+    def _seconds_for(self, call: Call) -> float:
+        if call.own is not Own.PROOF:
+            return super()._seconds_for(call)
+        return max(self._proof_seconds - (self.clock.now - self._offered_at), _LAST_PROOF_SECONDS)
 
     def _prove(self, met: str = "", retry_after: float = 0.0) -> None:
         delay = Delay(self._proofs, None, min(retry_after, self._proof_seconds))

@@ -158,13 +158,33 @@ def test_an_answer_is_owed_from_when_it_came_though_a_refusal_is_read_later(one:
     assert not is_sent(one.call())
 
 
-@pytest.mark.parametrize("how", ["cancelled", "left"])
-def test_whoever_has_given_it_up_is_told_no_more(process: Process, one: Connection, how: str) -> None:
+def test_whoever_has_given_it_up_is_told_no_more(process: Process, one: Connection) -> None:
     call = doubtful(one)
     later(process, LONG)
-    one.cancel(call) if how == "cancelled" else one.close()
+    one.cancel(call)
     one.drain(10)
     assert holds_for_the_window(opened(process))
+
+
+@pytest.mark.parametrize("how", ["under way", "in doubt", "answered"])
+def test_who_has_left_knows_of_nothing_it_had_not_read(process: Process, one: Connection, how: str) -> None:
+    """An agent that crashed, and connects the same Guard again after a back-off, is no better than a process."""
+    call = one.call()
+    if how == "in doubt":
+        call.cut()
+    elif how == "answered":
+        call.answer()
+    one.close()
+    later(process, LONG)
+    two = opened(process)
+    repeat = two.call()
+    assert not is_sent(repeat)
+    assert [m["id"] for m in delivered(repeat.actions)] == [repeat.host_id]
+    two.drain(10)
+    if how == "answered":
+        assert is_sent(two.call())
+    else:
+        assert holds_for_the_window(two)
 
 
 def test_two_who_are_told_of_one_that_nobody_knew_are_both_waited_for(process: Process, one: Connection) -> None:
@@ -340,3 +360,12 @@ def test_consent_to_one_of_two_is_good_though_the_other_was_answered(process: Pr
     first_key = next(c.call_key for c in process.disk.calls.values() if c.tool == "charge")
     process.shared.consent(first_key)
     assert is_sent(one.call())
+
+
+@pytest.mark.parametrize("seconds", [-1000.0, 1000.0])
+def test_on_another_clock_what_is_being_read_is_as_old_as_before(one: Connection, seconds: float) -> None:
+    doubtful(one)
+    latch = one.process.shared
+    latch.shift(seconds)
+    later(one.process, seconds + LONG)
+    assert not is_sent(one.call()), "it lies unread"
