@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,6 +21,7 @@ from mcp_client_guard.testing import (
     sse_head,
     tool_result,
 )
+from mcp_client_guard.testing._sockets import Closed
 
 
 class Carrier:
@@ -102,7 +104,8 @@ class LegacyMcp:
                 carrier.over.set()
 
             carrier.tasks.start_soon(watch)
-            await carrier.event(self.where(carrier), event="endpoint")
+            with suppress(OSError, Closed):  # a client may have hung up by now
+                await carrier.event(self.where(carrier), event="endpoint")
             await carrier.over.wait()
             carrier.tasks.cancel_scope.cancel()
 
