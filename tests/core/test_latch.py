@@ -10,27 +10,22 @@ from mcp_client_guard.core.model import Outcome, OutcomeTold, Told
 from mcp_client_guard.core.policy import GuardPolicy
 from mcp_client_guard.core.timer import TimerKind
 from tests.core.driver import Peer, delivered, of, outcomes
-from tests.core.scenes import Connection, Process, prove
+from tests.core.scenes import Connection, Process, opened, prove
 
 WINDOW = GuardPolicy().repeat_window
 LONG = 10 * WINDOW
 
 
-def opened(process: Process) -> Connection:
-    one = process.connect()
-    one.opened()
+def reading(process: Process) -> Connection:
+    """A connection whose host has read all that it got."""
+    one = opened(process)
     one.drain(10)
     return one
 
 
 @pytest.fixture
-def process() -> Process:
-    return Process()
-
-
-@pytest.fixture
 def one(process: Process) -> Connection:
-    return opened(process)
+    return reading(process)
 
 
 def doubtful(one: Connection) -> Peer:
@@ -69,7 +64,7 @@ def holds_for_the_window(repeat: Connection) -> bool:
 def test_a_doubt_that_its_host_has_not_read_holds_and_then_for_the_window(one: Connection) -> None:
     doubtful(one)
     later(one.process, LONG)
-    other = opened(one.process)
+    other = reading(one.process)
     assert not is_sent(other.call())
     other.drain(10)
     later(one.process, LONG)
@@ -79,7 +74,7 @@ def test_a_doubt_that_its_host_has_not_read_holds_and_then_for_the_window(one: C
 
 
 def test_so_does_one_that_another_host_has_joined_and_not_read(process: Process, one: Connection) -> None:
-    other = opened(process)
+    other = reading(process)
     call = one.call().stream_up("e1")
     call.cut()
     assert not is_sent(other.call())
@@ -96,7 +91,7 @@ def test_what_was_joined_to_a_repeat_that_is_refused_later_is_read_late_too(
     process: Process, one: Connection
 ) -> None:
     """Its host is told of the call that came first, and not of the one that it joined, which was never sent."""
-    other = opened(process)
+    other = reading(process)
     call = one.call().stream_up("e1")
     one.request("tools/list").refuse(404)
     assert not is_sent(one.call())
@@ -163,7 +158,7 @@ def test_whoever_has_given_it_up_is_told_no_more(process: Process, one: Connecti
     later(process, LONG)
     one.cancel(call)
     one.drain(10)
-    assert holds_for_the_window(opened(process))
+    assert holds_for_the_window(reading(process))
 
 
 @pytest.mark.parametrize("how", ["under way", "in doubt", "answered"])
@@ -176,7 +171,7 @@ def test_who_has_left_knows_of_nothing_it_had_not_read(process: Process, one: Co
         call.answer()
     one.close()
     later(process, LONG)
-    two = opened(process)
+    two = reading(process)
     repeat = two.call()
     assert not is_sent(repeat)
     assert [m["id"] for m in delivered(repeat.actions)] == [repeat.host_id]
@@ -190,7 +185,7 @@ def test_who_has_left_knows_of_nothing_it_had_not_read(process: Process, one: Co
 def test_two_who_are_told_of_one_that_nobody_knew_are_both_waited_for(process: Process, one: Connection) -> None:
     doubtful(one)
     two = restarted(process, LONG)
-    three = opened(two.process)
+    three = reading(two.process)
     assert not is_sent(two.call())
     assert not is_sent(three.call())
     two.drain(10)
@@ -331,7 +326,7 @@ def test_what_was_answered_is_not_repeated_by_the_consent_of_before(
 @pytest.mark.parametrize("named", [True, False])
 def test_nor_if_it_waits_to_be_sent_when_the_answer_comes(by_request: bool, awaited: str, named: bool) -> None:
     process = Process()
-    one = opened(process)
+    one = reading(process)
     call = (one.named("order-17") if named else one.call()).stream_up("1")
     one.elapse(TimerKind.DEADLINE, call.stream)
     key = process.disk.call.call_key

@@ -19,16 +19,6 @@ from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, op
 CHARGED: dict[str, Any] = {"content": [{"type": "text", "text": "charged"}]}
 
 
-@pytest.fixture
-def process() -> Process:
-    return Process()
-
-
-@pytest.fixture
-def one(process: Process) -> Connection:
-    return opened(process)
-
-
 def restarted_as(process: Process, after: float = 5.0) -> Connection:
     """The next process, in the same session."""
     connection = process.killed(after=after).connect()

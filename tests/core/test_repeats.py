@@ -20,16 +20,6 @@ from tests.core.driver import Driver, Peer, delivered, of, outcomes, records, re
 from tests.core.scenes import NOTHING_RAN, Connection, Process, nothing_runs, opened, prove
 
 
-@pytest.fixture
-def process() -> Process:
-    return Process()
-
-
-@pytest.fixture
-def one(process: Process) -> Connection:
-    return opened(process)
-
-
 def doubtful(connection: Connection, **arguments: Any) -> Peer:
     """A call whose connection is cut with no cursor: in doubt."""
     call = connection.call(**arguments)
